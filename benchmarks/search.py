@@ -1,0 +1,204 @@
+"""What the search costs: beside its floor, and beside mctx at the same budget, in one run.
+
+The floor is the fastest program we can write for the same model and network evaluations in the same batches, with no
+SMC work around them: no draws, no weights, no resampling. The search can't beat it; how close it comes is our work.
+mctx gets the same budget (simulations = particles x horizon), the same model and the same network.
+
+    python benchmarks/search.py                    # the paper's cube network, for a GPU
+    python benchmarks/search.py --tiny             # seconds on a CPU
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mctx
+import tyro
+from _timing import median_seconds, provenance, write_rows
+from rich.console import Console
+from rich.table import Table
+
+import spo.search
+from spo.algorithms.planning import environment_model, evaluate_root
+from spo.environments.rubiks_cube import rubiks_cube
+from spo.networks import cube_architecture, make_network
+
+SIZES = ((768, 16, 4), (128, 256, 8), (768, 64, 4), (128, 64, 8), (16, 1024, 8), (16, 4096, 4))
+TINY_SIZES = ((4, 8, 2), (2, 16, 3))
+MCTX_BUDGET_LIMIT = 2048  # above it a single tree search takes many seconds
+
+
+@dataclass(frozen=True)
+class Options:
+    """Times the SMC search, its floor and mctx on the Rubik's cube with the paper's network."""
+
+    out: Path | None = None
+    """Where to write the rows as JSON."""
+    tiny: bool = False
+    """A small network and small sizes: checks that everything runs."""
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    """Compute types of the network."""
+    repeats: int = 20
+    """Timed calls of each program; the median counts."""
+    skip_mctx: bool = False
+    """Leave mctx out."""
+
+
+def make_world(dtype: str, width: int, num_roots: int) -> tuple[Any, Any, Any, Any]:
+    environment = rubiks_cube().model
+    architecture = cube_architecture(width=width, head_sizes=(width,), dtype=jnp.dtype(dtype))
+    network = make_network(environment.observation_spec, environment.action_spec, architecture)
+    params = network.init(jax.random.key(0), environment.observation_spec)
+    state, timestep = jax.vmap(environment.reset)(jax.random.split(jax.random.key(1), num_roots))
+    root = jax.vmap(functools.partial(evaluate_root, network))(_repeat(params, num_roots), state, timestep)
+    return environment, network, params, root
+
+
+def _repeat(tree: Any, times: int) -> Any:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (times, *x.shape)), tree)
+
+
+def search_program(environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
+    """One search at the paper's setting: p = h, so one draw at the end."""
+
+    def program(params: Any, root: Any, key: Any) -> Any:
+        return spo.search.search(
+            key,
+            root,
+            environment_model(environment, network, params),
+            num_particles=num_particles,
+            horizon=horizon,
+            temperature=0.5,
+            resample_period=horizon,
+            resample_last=True,
+            distribution=network.distribution,
+        )
+
+    return program
+
+
+def resampling_search_program(environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
+    """The same with a resample in the middle, where every particle's state is gathered."""
+
+    def program(params: Any, root: Any, key: Any) -> Any:
+        return spo.search.search(
+            key,
+            root,
+            environment_model(environment, network, params),
+            num_particles=num_particles,
+            horizon=horizon,
+            temperature=0.5,
+            resample_period=max(horizon // 2, 1),
+            distribution=network.distribution,
+        )
+
+    return program
+
+
+def floor_program(environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
+    """The same evaluations and nothing else: actions are given, outputs only added up so that none can be left out."""
+
+    def program(params: Any, root: Any, key: Any) -> Any:
+        num_roots = root.value.shape[0]
+        states = jax.tree.map(lambda x: jnp.repeat(x, num_particles, axis=0), root.state)
+        # As many different actions as it takes to keep the moves from being constants; one integer per particle.
+        first = jax.random.randint(key, (num_roots * num_particles,), 0, environment.action_spec.num_actions)
+        total = 0.0
+        for depth in range(horizon):
+            actions = (first + depth) % environment.action_spec.num_actions
+            states, timestep = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, states, actions)
+            prior, value = jax.vmap(network.both, in_axes=(None, 0, 0))(
+                params, timestep.observation, timestep.action_mask
+            )
+            total += prior + value[:, None]
+        return total
+
+    return program
+
+
+def mctx_program(policy: Callable, environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
+    def recurrent_fn(params: Any, key: Any, action: Any, embedding: Any) -> Any:
+        state, timestep = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, embedding, action)
+        prior, value = jax.vmap(network.both, in_axes=(None, 0, 0))(params, timestep.observation, timestep.action_mask)
+        output = mctx.RecurrentFnOutput(
+            reward=timestep.reward, discount=timestep.discount, prior_logits=prior, value=value
+        )
+        return output, state
+
+    def program(params: Any, root: Any, key: Any) -> Any:
+        mctx_root = mctx.RootFnOutput(prior_logits=root.prior, value=root.value, embedding=root.state)
+        output = policy(params, key, mctx_root, recurrent_fn, num_simulations=num_particles * horizon)
+        return output.action, output.action_weights
+
+    return program
+
+
+def milliseconds(program: Callable, params: Any, root: Any, repeats: int, calls: int) -> float:
+    """Time of one call among `calls` in one compiled loop, as in training: dispatch from the host is left out."""
+
+    @jax.jit
+    def run(params: Any, root: Any, keys: Any) -> Any:
+        return jax.lax.scan(lambda carry, key: (carry, program(params, root, key)), None, keys)[1]
+
+    keys = jax.random.split(jax.random.key(2), calls)
+    return 1e3 * median_seconds(lambda: run(params, root, keys), repeats)[0] / calls
+
+
+def temporary_bytes(program: Callable, params: Any, root: Any) -> int:
+    analysis = jax.jit(program).lower(params, root, jax.random.key(0)).compile().memory_analysis()
+    return int(analysis.temp_size_in_bytes)
+
+
+def run(options: Options) -> list[dict]:
+    sizes = TINY_SIZES if options.tiny else SIZES
+    width = 32 if options.tiny else 512
+    calls = 2 if options.tiny else 20
+    rows = []
+    for dtype in options.dtypes:
+        for num_roots, num_particles, horizon in sizes:
+            world = make_world(dtype, width, num_roots)
+            environment, network, params, root = world
+            size = (environment, network, num_particles, horizon)
+            timed = functools.partial(milliseconds, params=params, root=root, repeats=options.repeats, calls=calls)
+            row: dict[str, Any] = {
+                "batch": num_roots,
+                "num_particles": num_particles,
+                "horizon": horizon,
+                "dtype": dtype,
+                "floor_ms": timed(floor_program(*size)),
+                "search_ms": timed(search_program(*size)),
+                "search_with_mid_resample_ms": timed(resampling_search_program(*size)),
+                "search_temporary_bytes": temporary_bytes(search_program(*size), params, root),
+            }
+            row["over_floor"] = row["search_ms"] / row["floor_ms"]
+            if not options.skip_mctx and num_particles * horizon <= MCTX_BUDGET_LIMIT and dtype == "float32":
+                slow = functools.partial(milliseconds, params=params, root=root, repeats=min(options.repeats, 3), calls=1)
+                row["mctx_muzero_ms"] = slow(mctx_program(mctx.muzero_policy, *size))
+                row["mctx_gumbel_ms"] = slow(mctx_program(mctx.gumbel_muzero_policy, *size))
+                row["over_mctx"] = row["search_ms"] / min(row["mctx_muzero_ms"], row["mctx_gumbel_ms"])
+            rows.append(row | provenance())
+            print({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
+    return rows
+
+
+def show(rows: list[dict]) -> None:
+    table = Table(title=f"One search, milliseconds ({rows[0]['device']}, jax {rows[0]['jax']})")
+    columns = ("batch", "num_particles", "horizon", "dtype", "floor_ms", "search_ms", "over_floor")
+    columns += ("search_with_mid_resample_ms", "mctx_gumbel_ms", "mctx_muzero_ms", "over_mctx")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells = (row.get(column, "-") for column in columns)
+        table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    options = tyro.cli(Options)
+    rows = run(options)
+    show(rows)
+    write_rows(rows, options.out)

@@ -1,0 +1,1 @@
+"""The algorithms: each one a story told in the order in which its data flows."""

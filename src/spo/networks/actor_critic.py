@@ -1,0 +1,153 @@
+"""An actor and a critic as pure functions of one observation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from spo.distributions import Distribution, categorical, tanh_gaussian
+from spo.networks.architectures import Architecture, paper_architecture
+from spo.networks.heads import CategoricalHead, GaussianHead, ValueHead
+from spo.types import ActionSpec, Array, Bool, DiscreteActions, Float, Observation, PRNGKey, PyTree
+
+ObservationSpec: TypeAlias = PyTree[jax.ShapeDtypeStruct]
+ActionMask = Bool[Array, " A"] | None
+
+
+class ActorCriticParams(NamedTuple):
+    """The parameters in the three groups that are optimised and averaged apart.
+
+    `actor` receives gradients from the policy loss alone and `critic` from the value loss alone. A shared torso belongs
+    to neither: it is a group of its own and receives the gradient of the sum of both losses. Where actor and critic
+    share nothing, `torso` is empty, and whatever maps over it (an optimiser, an average) has nothing to do.
+    """
+
+    torso: PyTree[Array]
+    actor: PyTree[Array]
+    critic: PyTree[Array]
+
+
+class ActorCritic(NamedTuple):
+    """Functions of one observation; `vmap` makes batches."""
+
+    init: Callable[[PRNGKey, ObservationSpec], ActorCriticParams]
+    #: (params, observation, action_mask) -> parameters of the action distribution
+    actor: Callable[[ActorCriticParams, Observation, ActionMask], Any]
+    #: (params, observation) -> V(observation)
+    critic: Callable[[ActorCriticParams, Observation], Float[Array, ""]]
+    #: (params, observation, action_mask) -> both of the above, with a shared torso evaluated once
+    both: Callable[[ActorCriticParams, Observation, ActionMask], tuple[Any, Float[Array, ""]]]
+    distribution: Distribution
+
+
+def blank(spec: ObservationSpec) -> Observation:
+    """An observation of zeros, from which a module learns the shapes of its layers."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+
+
+def init_module(module: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> tuple[PyTree[Array], Any]:
+    """Fresh parameters of a module ({} if it has none) and its output for `inputs`."""
+    output, variables = module.init_with_output(key, inputs)
+    return variables.get("params", {}), output
+
+
+def init_chain(torso: nn.Module, head: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> PyTree[Array]:
+    """Fresh parameters of a torso with a head of its own, for `apply_chain`."""
+    key_torso, key_head = jax.random.split(key)
+    torso_params, features = init_module(torso, key_torso, inputs)
+    head_params, _ = init_module(head, key_head, features)
+    return {"torso": torso_params, "head": head_params}
+
+
+def apply_chain(torso: nn.Module, head: nn.Module, params: PyTree[Array], inputs: PyTree[Array], *mask: Any) -> Any:
+    """head(torso(inputs), *mask)."""
+    return head.apply({"params": params["head"]}, torso.apply({"params": params["torso"]}, inputs), *mask)
+
+
+def shared_torso(
+    torso: nn.Module, policy_head: nn.Module, value_head: nn.Module, distribution: Distribution
+) -> ActorCritic:
+    """An actor and a critic that read the features of one torso."""
+
+    def init(key: PRNGKey, observation_spec: ObservationSpec) -> ActorCriticParams:
+        key_torso, key_actor, key_critic = jax.random.split(key, 3)
+        torso_params, features = init_module(torso, key_torso, blank(observation_spec))
+        actor_params, _ = init_module(policy_head, key_actor, features)
+        critic_params, _ = init_module(value_head, key_critic, features)
+        return ActorCriticParams(torso_params, actor_params, critic_params)
+
+    def embed(params: ActorCriticParams, observation: Observation) -> Any:
+        return torso.apply({"params": params.torso}, observation)
+
+    def policy(params: ActorCriticParams, features: Any, action_mask: ActionMask) -> Any:
+        return policy_head.apply({"params": params.actor}, features, action_mask)
+
+    def value(params: ActorCriticParams, features: Any) -> Any:
+        return value_head.apply({"params": params.critic}, features)
+
+    def both(params: ActorCriticParams, observation: Observation, action_mask: ActionMask) -> tuple[Any, Any]:
+        features = embed(params, observation)
+        return policy(params, features, action_mask), value(params, features)
+
+    return ActorCritic(
+        init=init,
+        actor=lambda params, observation, action_mask: policy(params, embed(params, observation), action_mask),
+        critic=lambda params, observation: value(params, embed(params, observation)),
+        both=both,
+        distribution=distribution,
+    )
+
+
+def separate_torsos(
+    torso: nn.Module, policy_head: nn.Module, value_head: nn.Module, distribution: Distribution
+) -> ActorCritic:
+    """An actor and a critic that share the shape of their torso and none of its parameters."""
+
+    def init(key: PRNGKey, observation_spec: ObservationSpec) -> ActorCriticParams:
+        key_actor, key_critic = jax.random.split(key)
+        observation = blank(observation_spec)
+        return ActorCriticParams(
+            torso={},
+            actor=init_chain(torso, policy_head, key_actor, observation),
+            critic=init_chain(torso, value_head, key_critic, observation),
+        )
+
+    def actor(params: ActorCriticParams, observation: Observation, action_mask: ActionMask) -> Any:
+        return apply_chain(torso, policy_head, params.actor, observation, action_mask)
+
+    def critic(params: ActorCriticParams, observation: Observation) -> Any:
+        return apply_chain(torso, value_head, params.critic, observation)
+
+    return ActorCritic(
+        init=init,
+        actor=actor,
+        critic=critic,
+        both=lambda params, observation, action_mask: (
+            actor(params, observation, action_mask),
+            critic(params, observation),
+        ),
+        distribution=distribution,
+    )
+
+
+def make_network(
+    observation_spec: ObservationSpec, action_spec: ActionSpec, architecture: Architecture | None = None
+) -> ActorCritic:
+    """An actor and a critic for a world, with the paper's network for that kind of world unless told otherwise.
+
+    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
+    """
+    architecture = paper_architecture(observation_spec) if architecture is None else architecture
+    layers = (architecture.head_sizes, architecture.head_activation)
+    value_head = ValueHead(*layers, dtype=architecture.dtype)
+    policy_head: nn.Module
+    if isinstance(action_spec, DiscreteActions):
+        policy_head = CategoricalHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
+        distribution = categorical
+    else:
+        policy_head = GaussianHead(action_spec.size, *layers, dtype=architecture.dtype)
+        distribution = tanh_gaussian(action_spec.low, action_spec.high)
+    combine = shared_torso if architecture.share_torso else separate_torsos
+    return combine(architecture.torso, policy_head, value_head, distribution)

@@ -1,0 +1,106 @@
+"""Heads: from a vector of features to the parameters of a policy, or to values.
+
+Each head is `hidden_sizes` layers and then a linear output, which is computed in float32 whatever `dtype` is: it costs
+little, and both softmax and the differences between values that make advantages are sensitive to rounding.
+"""
+
+import math
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from spo.distributions import Gaussian, masked_logits
+from spo.networks.torsos import MLP, Activation, check_sizes, dense
+from spo.types import Array, Bool, Float
+
+POLICY_GAIN = 0.01
+VALUE_GAIN = 1.0
+
+
+class CategoricalHead(nn.Module):
+    """Logits over `num_actions` actions; invalid ones (mask False) are -inf."""
+
+    num_actions: int
+    hidden_sizes: Sequence[int] = ()
+    activation: Activation = nn.relu
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("CategoricalHead", num_actions=self.num_actions)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(
+        self, features: Float[Array, " F"], action_mask: Bool[Array, " A"] | None = None
+    ) -> Float[Array, " A"]:
+        features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
+        logits = dense(self.num_actions, POLICY_GAIN, jnp.float32, name="logits")(features)
+        return logits if action_mask is None else masked_logits(logits, action_mask)
+
+
+class GaussianHead(nn.Module):
+    """Mean and standard deviation of a diagonal Gaussian.
+
+    scale = softplus(raw) + min_scale. Both outputs start nearly constant: the mean near 0 and the scale near
+    `initial_scale`, for which 0.7 lets most draws fall where tanh is not yet flat.
+    """
+
+    size: int
+    hidden_sizes: Sequence[int] = ()
+    activation: Activation = nn.silu
+    min_scale: float = 1e-3
+    initial_scale: float = 0.7
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("GaussianHead", size=self.size)
+        if not 0.0 <= self.min_scale < self.initial_scale:
+            raise ValueError(
+                "GaussianHead needs 0 <= min_scale < initial_scale, "
+                f"got min_scale={self.min_scale}, initial_scale={self.initial_scale}."
+            )
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, features: Float[Array, " F"], action_mask: None = None) -> Gaussian:
+        if action_mask is not None:
+            raise ValueError("A Gaussian policy has no actions to mask: pass action_mask=None.")
+        features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
+        # The inverse of softplus, so that the scale itself starts at `initial_scale`.
+        raw_initial_scale = math.log(math.expm1(self.initial_scale - self.min_scale))
+        mean = dense(self.size, POLICY_GAIN, jnp.float32, name="mean")(features)
+        raw_scale = dense(self.size, POLICY_GAIN, jnp.float32, bias=raw_initial_scale, name="raw_scale")(features)
+        return Gaussian(mean=mean, scale=nn.softplus(raw_scale) + self.min_scale)
+
+
+class ActionValuesHead(nn.Module):
+    """Q(s, a) of every discrete action a."""
+
+    num_actions: int
+    hidden_sizes: Sequence[int] = ()
+    activation: Activation = nn.relu
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("ActionValuesHead", num_actions=self.num_actions)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, features: Float[Array, " F"]) -> Float[Array, " A"]:
+        features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
+        return dense(self.num_actions, VALUE_GAIN, jnp.float32, name="values")(features)
+
+
+class ValueHead(nn.Module):
+    """One number: V(s), or Q(s, a) when the features are of both."""
+
+    hidden_sizes: Sequence[int] = ()
+    activation: Activation = nn.relu
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, features: Float[Array, " F"]) -> Float[Array, ""]:
+        features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
+        return dense(1, VALUE_GAIN, jnp.float32, name="value")(features)[0]

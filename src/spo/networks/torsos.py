@@ -1,0 +1,205 @@
+"""Torsos: from one observation to one vector of features.
+
+Every module is written for one observation; `vmap` makes batches, and turns each layer into one large matrix product or
+convolution. `dtype` is the type of the computation, parameters are always float32.
+
+Initialisation, here and in the heads, is the common practice of the field: orthogonal matrices with gain √2 for hidden
+layers (a ReLU halves the mean square), gain 1 for linear layers that lead into a residual stack, 0.01 for the output of
+a policy (so that it starts near uniform), 1 for the output of a value, and zero biases.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from spo.types import Array, Float, Integer, Observation
+
+Activation = Callable[[Array], Array]
+
+HIDDEN_GAIN = math.sqrt(2.0)
+
+
+def dense(features: int, gain: float, dtype: DTypeLike, bias: float = 0.0, name: str | None = None) -> nn.Dense:
+    """A linear layer with an orthogonal kernel times `gain` and a constant bias."""
+    return nn.Dense(
+        features,
+        dtype=dtype,
+        kernel_init=nn.initializers.orthogonal(gain),
+        bias_init=nn.initializers.constant(bias),
+        name=name,
+    )
+
+
+def check_sizes(owner: str, **sizes: int | Sequence[int]) -> None:
+    """Every size must be a positive whole number."""
+    for name, size in sizes.items():
+        for number in size if isinstance(size, Sequence) else (size,):
+            if not isinstance(number, int) or number < 1:
+                raise ValueError(f"{owner} needs positive whole numbers for {name}, got {size}.")
+
+
+def only_leaf(observation: Observation, owner: str, shape: tuple[int | None, ...]) -> Array:
+    """The one integer array that `observation` must consist of; None in `shape` stands for any length."""
+    leaves = jax.tree.leaves(observation)
+    fits = (
+        len(leaves) == 1
+        and len(leaves[0].shape) == len(shape)
+        and all(want in (None, got) for want, got in zip(shape, leaves[0].shape, strict=True))
+        and jnp.issubdtype(leaves[0].dtype, jnp.integer)
+    )
+    if not fits:
+        wanted = "x".join("any" if length is None else str(length) for length in shape)
+        found = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
+        raise ValueError(
+            f"{owner} takes one integer array of shape {wanted}, got {', '.join(found) or 'nothing'}: "
+            "use mlp_architecture for other observations."
+        )
+    return leaves[0]
+
+
+def flatten(observation: Observation) -> Float[Array, " F"]:
+    """Any pytree of numbers as one float32 vector, leaves in the order of `jax.tree.leaves`."""
+    leaves = jax.tree.leaves(observation)
+    if not leaves:
+        raise ValueError("An observation needs at least one array, got an empty pytree.")
+    return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in leaves])
+
+
+class MLP(nn.Module):
+    """Linear layers, each followed by the activation. Takes any pytree: its leaves are flattened and concatenated."""
+
+    hidden_sizes: Sequence[int]
+    activation: Activation
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("MLP", hidden_sizes=self.hidden_sizes)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, observation: Observation) -> Float[Array, " F"]:
+        features = flatten(observation)
+        for size in self.hidden_sizes:
+            features = self.activation(dense(size, HIDDEN_GAIN, self.dtype)(features))
+        return features
+
+
+class ResidualBlock(nn.Module):
+    """x + layer(relu(layer(relu(x)))): the identity plus a correction ("pre-activation", He et al. 2016).
+
+    `make_layer(gain)` makes a layer that keeps the shape of x. The second layer's gain is divided by the square root of
+    the number of blocks in the stack: with the full gain each block would double the variance of its input, and eight
+    of them would hand the heads features sixteen times too large.
+    """
+
+    make_layer: Callable[[float], nn.Module]
+    num_blocks_in_stack: int
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        correction = self.make_layer(HIDDEN_GAIN)(nn.relu(x))
+        correction = self.make_layer(HIDDEN_GAIN / math.sqrt(self.num_blocks_in_stack))(nn.relu(correction))
+        return x + correction
+
+
+class ResidualMLP(nn.Module):
+    """A linear layer to `width`, then `num_blocks` residual blocks of that width, then a ReLU."""
+
+    width: int
+    num_blocks: int
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("ResidualMLP", width=self.width, num_blocks=self.num_blocks)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, features: Float[Array, " F"]) -> Float[Array, " width"]:
+        def layer(gain: float) -> nn.Module:
+            return dense(self.width, gain, self.dtype)
+
+        x = layer(1.0)(features)
+        for _ in range(self.num_blocks):
+            x = ResidualBlock(layer, self.num_blocks)(x)
+        return nn.relu(x)
+
+
+class CubeTorso(nn.Module):
+    """Rubik's cube: each sticker's colour becomes `embedding_size` numbers, and a residual MLP reads them all."""
+
+    width: int = 512
+    num_blocks: int = 2
+    embedding_size: int = 4
+    num_colours: int = 6
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            "CubeTorso",
+            width=self.width,
+            num_blocks=self.num_blocks,
+            embedding_size=self.embedding_size,
+            num_colours=self.num_colours,
+        )
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, observation: Observation) -> Float[Array, " width"]:
+        stickers: Integer[Array, "6 side side"] = only_leaf(observation, "CubeTorso", (6, None, None))
+        # A product with one-hot rows rather than a lookup: the values are the same, but the gradient of a lookup is a
+        # scatter-add, in which all stickers of a batch compete for six rows, and that of a product is a product.
+        one_hot = jax.nn.one_hot(stickers, self.num_colours, dtype=self.dtype)
+        embedding = nn.Dense(
+            self.embedding_size,
+            use_bias=False,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.normal(1.0),
+            name="embedding",
+        )(one_hot)
+        return ResidualMLP(self.width, self.num_blocks, self.dtype)(jnp.ravel(embedding))
+
+
+class ResNet(nn.Module):
+    """A grid of cell kinds, one-hot, through groups of [convolution, residual block x `blocks_per_group`], flattened.
+
+    Strides are 1 and borders are padded, so the grid keeps its size, whatever that is.
+    """
+
+    channels: Sequence[int] = (256, 256, 512, 512)
+    num_cell_kinds: int = 7
+    blocks_per_group: int = 2
+    kernel_size: int = 3
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            "ResNet",
+            channels=self.channels,
+            num_cell_kinds=self.num_cell_kinds,
+            blocks_per_group=self.blocks_per_group,
+            kernel_size=self.kernel_size,
+        )
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, observation: Observation) -> Float[Array, " F"]:
+        cells: Integer[Array, "height width"] = only_leaf(observation, "ResNet", (None, None))
+        x = jax.nn.one_hot(cells, self.num_cell_kinds, dtype=self.dtype)
+        for features in self.channels:
+
+            def layer(gain: float, features: int = features) -> nn.Module:
+                return nn.Conv(
+                    features,
+                    (self.kernel_size, self.kernel_size),
+                    dtype=self.dtype,
+                    kernel_init=nn.initializers.orthogonal(gain),
+                )
+
+            x = layer(1.0)(x)
+            for _ in range(self.blocks_per_group):
+                x = ResidualBlock(layer, self.blocks_per_group * len(self.channels))(x)
+        return jnp.ravel(nn.relu(x))

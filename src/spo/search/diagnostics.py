@@ -1,0 +1,43 @@
+"""Numbers about a set of weighted particles, for one root."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from spo.types import Array, Float, Integer
+
+
+class WeightSummary(NamedTuple):
+    """What one pass over unnormalised log-weights tells."""
+
+    ess: Float[Array, ""]  # effective sample size 1 / Σ w̄²: N for equal weights, 1 when one particle has it all
+    entropy: Float[Array, ""]  # −Σ w̄ log w̄ in nats
+    log_mean: Float[Array, ""]  # log (1/N) Σ w, this stretch's factor of the normaliser
+
+
+def summarise_weights(log_weights: Float[Array, " N"]) -> WeightSummary:
+    """All three from the sums Σ w, Σ w² and Σ w log w, which one kernel computes together."""
+    largest = jnp.max(log_weights)
+    log_ratios = log_weights - largest
+    ratios = jnp.exp(log_ratios)
+    total = jnp.sum(ratios)
+    total_of_squares = jnp.sum(ratios**2)
+    total_of_logs = jnp.sum(ratios * jnp.where(ratios == 0, 0.0, log_ratios))
+    return WeightSummary(
+        ess=total**2 / total_of_squares,
+        entropy=jnp.log(total) - total_of_logs / total,
+        log_mean=largest + jnp.log(total / log_weights.shape[0]),
+    )
+
+
+def count_distinct(labels: Integer[Array, " N"], num_labels: int) -> Integer[Array, ""]:
+    """How many different labels 0 .. num_labels - 1 there are."""
+    return jnp.sum(jnp.zeros(num_labels, bool).at[labels].set(True))
+
+
+def sum_by_action(actions: Integer[Array, " N"], weights: Float[Array, " N"], num_actions: int) -> Float[Array, " A"]:
+    """Weights summed per discrete action; exactly 0 for an action that no particle took.
+
+    Compare-and-sum rather than scatter-add: on a GPU the order of atomic additions, and so the last bit, is not fixed.
+    """
+    return jnp.sum(jnp.where(actions[:, None] == jnp.arange(num_actions)[None, :], weights[:, None], 0.0), axis=0)

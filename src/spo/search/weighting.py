@@ -1,0 +1,28 @@
+"""How a step scores a particle. The log-weight grows by score / temperature; which score is a choice of function."""
+
+from spo.search.base import Step, WeightFn
+from spo.types import Array, Float
+
+
+def advantage(step: Step) -> Float[Array, ""]:
+    """Â = r + γ·V(s') − V(s): the weighting of SPO (paper, equation 12 and the line under Algorithm 1)."""
+    return step.reward + step.discount * step.next_value - step.value
+
+
+def q_value(step: Step) -> Float[Array, ""]:
+    """Q̂ = r + γ·V(s'), no baseline subtracted: the paper's ablation (appendix "E-step Q-value Optimisation")."""
+    return step.reward + step.discount * step.next_value
+
+
+def soft_advantage(entropy_temperature: float, reward_scale: float = 1.0) -> WeightFn:
+    """scale·r + γ·V(s') − V(s) − τ·log π(a|s), with V soft: the weighting of SMC-ENT (Piché et al., 2019).
+
+    Under maximum-entropy control the target holds actions by exp(reward) alone, not by π · exp(reward); drawing them
+    from π therefore costs −log π in the weight, which is the last term.
+    """
+
+    def score(step: Step) -> Float[Array, ""]:
+        scaled = step._replace(reward=reward_scale * step.reward)
+        return advantage(scaled) - entropy_temperature * step.log_prob
+
+    return score
