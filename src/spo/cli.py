@@ -20,8 +20,8 @@ def envs(*, filter: str = "", sizes: bool = False) -> None:
 
     Args:
         filter: only those with this text in their name, such as brax or cube.
-        sizes: show observations, actions and time limits of other libraries' environments too. They have to be built for
-            it, which takes up to a second each.
+        sizes: show observations, actions and time limits of other libraries' environments too. They have to be built
+            for it, which takes up to a second each.
     """
     import rich
     from rich.markup import escape

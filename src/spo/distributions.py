@@ -9,6 +9,7 @@ Actions of `tanh_gaussian` are *raw*: the draw before squashing. A raw action is
 so that no density needs an `atanh`; `to_environment` squashes it at the door of the world.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -57,14 +58,14 @@ def _categorical_log_prob(logits: Float[Array, " A"], action: Integer[Array, ""]
 
 def _categorical_entropy(logits: Float[Array, " A"]) -> Float[Array, ""]:
     log_probs = jax.nn.log_softmax(logits)
-    return -jnp.sum(jnp.where(log_probs > -jnp.inf, jnp.exp(log_probs) * log_probs, 0.0))
+    # The `where` stands inside the product: outside, 0 · −inf would be hidden from the value but not from the gradient.
+    return -jnp.sum(jnp.exp(log_probs) * jnp.where(log_probs > -jnp.inf, log_probs, 0.0))
 
 
 def _categorical_kl(p_logits: Float[Array, " A"], q_logits: Float[Array, " A"]) -> Float[Array, ""]:
     log_p, log_q = jax.nn.log_softmax(p_logits), jax.nn.log_softmax(q_logits)
     possible = log_p > -jnp.inf
-    # The inner `where` keeps inf - inf out of the gradient: masking the product alone would still give NaN there.
-    return jnp.sum(jnp.where(possible, jnp.exp(log_p) * (log_p - jnp.where(possible, log_q, 0.0)), 0.0))
+    return jnp.sum(jnp.exp(log_p) * (jnp.where(possible, log_p, 0.0) - jnp.where(possible, log_q, 0.0)))
 
 
 def _categorical_is_valid(logits: Float[Array, " A"]) -> Bool[Array, ""]:
@@ -141,7 +142,7 @@ def tanh_gaussian(low: float = -1.0, high: float = 1.0) -> Distribution:
     """
     if not low < high:
         raise ValueError(f"tanh_gaussian needs low < high, got low={low}, high={high}.")
-    log_half_width = float(jnp.log(0.5 * (high - low)))
+    log_half_width = math.log(0.5 * (high - low))
 
     def log_slope(action: Float[Array, " D"]) -> Float[Array, " D"]:
         # log d/du tanh(u) = log(1 - tanh(u)^2), in the form that does not underflow for large |u|.

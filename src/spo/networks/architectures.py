@@ -35,18 +35,18 @@ def mlp_architecture(
 
 def cube_architecture(
     width: int = 512,
-    num_blocks: int = 2,
+    num_layers: int = 2,
     embedding_size: int = 4,
     head_sizes: Sequence[int] = (512,),
     dtype: DTypeLike = jnp.float32,
 ) -> Architecture:
     """Rubik's cube: embedded stickers, a shared residual torso, heads of one layer.
 
-    The paper's "two layer residual network" leaves open what a layer is. We read it as two residual blocks of two
-    linear layers each, behind a linear layer from 216 numbers to `width`: its Boxoban network counts blocks that way.
+    We read the paper's "two layer residual network with layer size 512" as two linear layers: one from the 216 numbers
+    of the embedding to `width`, one that adds to it.
     """
     check_sizes("cube_architecture", head_sizes=head_sizes)
-    torso = CubeTorso(width=width, num_blocks=num_blocks, embedding_size=embedding_size, dtype=dtype)
+    torso = CubeTorso(width=width, num_layers=num_layers, embedding_size=embedding_size, dtype=dtype)
     return Architecture(torso, tuple(head_sizes), nn.relu, share_torso=True, dtype=dtype)
 
 

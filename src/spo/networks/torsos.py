@@ -107,32 +107,33 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """A linear layer to `width`, then `num_blocks` residual blocks of that width, then a ReLU."""
+    """`num_layers` layers of one width: relu(W x) to get there, then x + relu(W x), so that the others add to it.
+
+    The gain of the added layers is divided by the square root of their number, as in `ResidualBlock`.
+    """
 
     width: int
-    num_blocks: int
+    num_layers: int
     dtype: DTypeLike = jnp.float32
 
     def __post_init__(self) -> None:
-        check_sizes("ResidualMLP", width=self.width, num_blocks=self.num_blocks)
+        check_sizes("ResidualMLP", width=self.width, num_layers=self.num_layers)
         super().__post_init__()
 
     @nn.compact
     def __call__(self, features: Float[Array, " F"]) -> Float[Array, " width"]:
-        def layer(gain: float) -> nn.Module:
-            return dense(self.width, gain, self.dtype)
-
-        x = layer(1.0)(features)
-        for _ in range(self.num_blocks):
-            x = ResidualBlock(layer, self.num_blocks)(x)
-        return nn.relu(x)
+        x = nn.relu(dense(self.width, HIDDEN_GAIN, self.dtype)(features))
+        num_added = self.num_layers - 1
+        for _ in range(num_added):
+            x = x + nn.relu(dense(self.width, HIDDEN_GAIN / math.sqrt(num_added), self.dtype)(x))
+        return x
 
 
 class CubeTorso(nn.Module):
     """Rubik's cube: each sticker's colour becomes `embedding_size` numbers, and a residual MLP reads them all."""
 
     width: int = 512
-    num_blocks: int = 2
+    num_layers: int = 2
     embedding_size: int = 4
     num_colours: int = 6
     dtype: DTypeLike = jnp.float32
@@ -141,7 +142,7 @@ class CubeTorso(nn.Module):
         check_sizes(
             "CubeTorso",
             width=self.width,
-            num_blocks=self.num_blocks,
+            num_layers=self.num_layers,
             embedding_size=self.embedding_size,
             num_colours=self.num_colours,
         )
@@ -160,7 +161,7 @@ class CubeTorso(nn.Module):
             kernel_init=nn.initializers.normal(1.0),
             name="embedding",
         )(one_hot)
-        return ResidualMLP(self.width, self.num_blocks, self.dtype)(jnp.ravel(embedding))
+        return ResidualMLP(self.width, self.num_layers, self.dtype)(jnp.ravel(embedding))
 
 
 class ResNet(nn.Module):

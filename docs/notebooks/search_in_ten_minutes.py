@@ -1,0 +1,156 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Search in ten minutes on a CPU
+#
+# We plan in a small grid with a particle search, look inside it, and watch what its three dials do: the number of
+# particles, the temperature and the resample period. Nothing is trained here.
+
+# %%
+import functools
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from spo.search import ModelOutput, Root, search
+
+# %% [markdown]
+# ## A world
+#
+# A grid of five by five. The walker starts in a corner; the opposite corner pays 1 and ends the episode, a pit in the
+# middle costs 1 and ends it too. Four actions. The policy knows nothing and walks at random; the value is 0 everywhere.
+
+# %%
+SIZE = 5
+MOVES = jnp.array([[-1, 0], [1, 0], [0, -1], [0, 1]])
+NAMES = ("up", "down", "left", "right")
+GOAL, PIT = jnp.array([4, 4]), jnp.array([2, 2])
+
+
+def model_fn(_key, position, action):
+    """One step of one particle. A simulator and a learned model look the same from the search's side."""
+    position = jnp.clip(position + MOVES[action], 0, SIZE - 1)
+    at_goal, at_pit = jnp.all(position == GOAL), jnp.all(position == PIT)
+    ended = at_goal | at_pit
+    return ModelOutput(
+        state=position,
+        prior=jnp.zeros(4),
+        value=jnp.zeros(()),
+        reward=1.0 * at_goal - 1.0 * at_pit - 0.02,
+        discount=1.0 - ended,
+        ended=ended,
+    )
+
+
+def root_at(positions):
+    num_roots = len(positions)
+    return Root(prior=jnp.zeros((num_roots, 4)), value=jnp.zeros(num_roots), state=jnp.asarray(positions))
+
+
+# %% [markdown]
+# ## One search
+#
+# The keyword arguments are sizes and known when tracing, so they are static; the temperature may be traced.
+
+
+# %%
+@functools.partial(jax.jit, static_argnames=("num_particles", "horizon", "resample_period"))
+def plan(key, root, temperature, *, num_particles=256, horizon=10, resample_period=3):
+    return search(
+        key,
+        root,
+        model_fn,
+        num_particles=num_particles,
+        horizon=horizon,
+        temperature=temperature,
+        resample_period=resample_period,
+        unroll=1,
+    )
+
+
+output = plan(jax.random.key(0), root_at([[3, 2]]), 0.1)
+for name, weight in zip(NAMES, output.action_weights[0], strict=True):
+    print(f"{name:5s} {weight:.2f}")
+
+# %% [markdown]
+# From (3, 2), right under the pit, the search leans away from "up", which is the pit. It found that out by trying:
+# particles that fell in lost their weight.
+
+# %%
+assert output.action_weights[0, 0] < 0.05
+
+# %% [markdown]
+# ## Inside
+#
+# The effective sample size says how many particles still matter. It falls while weights drift apart, and a resample
+# brings it back to N.
+
+# %%
+diagnostics = output.diagnostics
+depths = np.arange(1, 11)
+plt.plot(depths, diagnostics.ess[0], marker="o", label="effective sample size")
+plt.plot(depths, diagnostics.num_live[0], marker="s", label="episodes still going")
+for depth in depths[np.asarray(diagnostics.resampled[0])]:
+    plt.axvline(depth + 0.5, color="grey", lw=0.8, ls="--")
+plt.xlabel("step")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# ## Temperature
+#
+# Hot, the search repeats the policy; cold, it follows its best particle. Here is the weight of each action from (3, 4),
+# one step from the goal, as the temperature falls. It may differ per root, so all of them are one search.
+
+# %%
+temperatures = jnp.array([100.0, 1.0, 0.3, 0.1, 0.03])
+output = plan(jax.random.key(1), root_at([[3, 4]] * 5), temperatures, num_particles=4096)
+for temperature, weights in zip(temperatures, output.action_weights, strict=True):
+    print(
+        f"{temperature:7.2f}  " + "  ".join(f"{name} {weight:.2f}" for name, weight in zip(NAMES, weights, strict=True))
+    )
+
+# %%
+assert jnp.all(jnp.abs(output.action_weights[0] - 0.25) < 0.07)
+assert output.action_weights[-1, 1] > output.action_weights[0, 1]
+
+# %% [markdown]
+# ## More particles, less noise
+#
+# The same search, a hundred times over, with more and more particles: the spread of the estimate falls like 1/√N.
+
+# %%
+for num_particles in (16, 64, 256):
+    output = plan(jax.random.key(2), root_at([[3, 4]] * 100), 0.3, num_particles=num_particles)
+    spread = jnp.std(output.action_weights[:, 1])
+    print(f"N = {num_particles:4d}   spread {spread:.3f}   times √N {spread * num_particles**0.5:.2f}")
+
+# %% [markdown]
+# ## Acting
+#
+# Search, act, repeat. The start is at the far corner, eight steps from the goal.
+
+# %%
+position, path = jnp.array([[0, 0]]), [(0, 0)]
+for key in jax.random.split(jax.random.key(3), 20):
+    action = plan(key, root_at(position), 0.05, num_particles=1024, horizon=12).best_action
+    position = jnp.clip(position + MOVES[action], 0, SIZE - 1)
+    path.append(tuple(int(x) for x in position[0]))
+    if path[-1] == (4, 4):
+        break
+print(" → ".join(map(str, path)))
+
+# %%
+assert path[-1] == (4, 4)

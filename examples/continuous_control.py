@@ -1,0 +1,120 @@
+"""A search makes a poor continuous policy a good one: a linear-quadratic toy, where the best possible is known.
+
+    python examples/continuous_control.py
+
+A mass on a line is to be brought to rest at 0 by pushing it. The policy knows nothing: it pushes at random. Searching
+with that same policy before every push, and taking the heaviest first action, comes close to the optimal controller,
+which the Riccati equation gives.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spo import distributions
+from spo.search import ModelOutput, Root, search
+
+TIME_STEP = 0.3
+DYNAMICS = np.array([[1.0, TIME_STEP], [0.0, 1.0]])  # (position, speed) -> the same, one step on
+INPUT = np.array([[0.0], [TIME_STEP]])
+STATE_COST, ACTION_COST = np.diag([1.0, 0.1]), np.array([[0.1]])
+NUM_STEPS, NUM_EPISODES = 25, 32
+HORIZON, TEMPERATURE = 8, 0.3
+
+
+def step(state, action):
+    """(next state, reward), the reward being minus the cost."""
+    next_state = jnp.asarray(DYNAMICS, state.dtype) @ state + jnp.asarray(INPUT, state.dtype) @ action
+    cost = (
+        state @ jnp.asarray(STATE_COST, state.dtype) @ state + action @ jnp.asarray(ACTION_COST, state.dtype) @ action
+    )
+    return next_state, -cost
+
+
+def poor_policy(_state) -> distributions.Gaussian:
+    return distributions.Gaussian(mean=jnp.zeros(1), scale=jnp.full(1, 1.5))
+
+
+def crude_value(state) -> jax.Array:
+    """A guess at what is to come: being far away, or fast, will cost something."""
+    return -3.0 * jnp.sum(state**2)
+
+
+def model_fn(_key, state, action) -> ModelOutput:
+    state, reward = step(state, action)
+    return ModelOutput(
+        state=state,
+        prior=poor_policy(state),
+        value=crude_value(state),
+        reward=reward,
+        discount=jnp.ones(()),
+        ended=jnp.zeros((), bool),
+    )
+
+
+def act_at_random(key, states):
+    keys = jax.random.split(key, NUM_EPISODES)
+    return jax.vmap(distributions.gaussian.sample)(keys, jax.vmap(poor_policy)(states))
+
+
+def act_by_search(key, states, *, num_particles: int):
+    root = Root(prior=jax.vmap(poor_policy)(states), value=jax.vmap(crude_value)(states), state=states)
+    output = search(
+        key,
+        root,
+        model_fn,
+        num_particles=num_particles,
+        horizon=HORIZON,
+        temperature=TEMPERATURE,
+        resample_period=2,
+        distribution=distributions.gaussian,
+        unroll=1,
+    )
+    return output.best_action
+
+
+def optimal_gain() -> np.ndarray:
+    """K of the best controller, action = -K state, by iterating the Riccati equation."""
+    cost_to_go = STATE_COST
+    for _ in range(500):
+        gain = np.linalg.solve(ACTION_COST + INPUT.T @ cost_to_go @ INPUT, INPUT.T @ cost_to_go @ DYNAMICS)
+        cost_to_go = STATE_COST + DYNAMICS.T @ cost_to_go @ (DYNAMICS - INPUT @ gain)
+    return gain
+
+
+def act_optimally(_key, states):
+    return -states @ jnp.asarray(optimal_gain().T, states.dtype)
+
+
+@functools.partial(jax.jit, static_argnames="act")
+def mean_cost(act) -> jax.Array:
+    """Of NUM_EPISODES episodes from the same random starts."""
+
+    def advance(states, key):
+        states, rewards = jax.vmap(step)(states, act(key, states))
+        return states, -rewards
+
+    starts = jax.random.uniform(jax.random.key(1), (NUM_EPISODES, 2), minval=-2.0, maxval=2.0)
+    _, costs = jax.lax.scan(advance, starts, jax.random.split(jax.random.key(2), NUM_STEPS))
+    return jnp.mean(jnp.sum(costs, axis=0))
+
+
+def main() -> dict[str, float]:
+    controllers = {
+        "the policy alone": act_at_random,
+        "search, 8 particles": functools.partial(act_by_search, num_particles=8),
+        "search, 64 particles": functools.partial(act_by_search, num_particles=64),
+        "search, 512 particles": functools.partial(act_by_search, num_particles=512),
+        "optimal controller": act_optimally,
+    }
+    costs = {name: float(mean_cost(act)) for name, act in controllers.items()}
+    print(f"Mean cost of {NUM_EPISODES} episodes of {NUM_STEPS} steps (lower is better):")
+    for name, cost in costs.items():
+        print(f"  {name:22s} {cost:8.1f}")
+    return costs
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Searches a chain whose answer is known, and shows the two theorems a particle search stands on.
+
+    python examples/planning_in_a_chain.py
+
+A walker stands in the middle of a chain. One step to the left lies a small reward, a few steps to the right a large
+one; both end the walk. There are few enough walks to add all of them up, which gives the exact target of the search:
+the posterior q over first actions, and its normaliser Z. The search estimates both from N particles:
+
+    E[Ẑ] = Z               for every N, however small
+    error of q ~ 1/√N      once N is not tiny
+"""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spo.search import ModelOutput, Root, search
+
+SMALL_REWARD, LARGE_REWARD = 1.0, 3.0
+START, LEFT_END, RIGHT_END = 1, 0, 4
+HORIZON, TEMPERATURE = 5, 1.0
+PRIOR = np.array([0.6, 0.4])  # left, right: the policy to improve leans the wrong way
+NUM_SEARCHES = 1000
+
+
+def step(position, action):
+    """(next position, reward, has the walk ended): plain arithmetic, for NumPy and JAX alike."""
+    position = position + 2 * action - 1
+    at_left, at_right = position == LEFT_END, position == RIGHT_END
+    return position, SMALL_REWARD * at_left + LARGE_REWARD * at_right, at_left | at_right
+
+
+def exact_answer() -> tuple[np.ndarray, float]:
+    """q and Z by adding up every walk of HORIZON actions."""
+    mass = np.zeros(2)
+    for actions in itertools.product((0, 1), repeat=HORIZON):
+        position, total_reward, ended = START, 0.0, False
+        for action in actions:
+            if not ended:
+                position, reward, ended = step(position, action)
+                total_reward += reward
+        mass[actions[0]] += math.prod(PRIOR[list(actions)]) * math.exp(total_reward / TEMPERATURE)
+    return mass / mass.sum(), mass.sum()
+
+
+def model_fn(_key, position, action) -> ModelOutput:
+    """The chain as a search sees it. A value of 0 everywhere is a critic that knows nothing."""
+    position, reward, ended = step(position, action)
+    return ModelOutput(
+        state=position,
+        prior=jnp.log(jnp.asarray(PRIOR, jnp.float32)),
+        value=jnp.zeros(()),
+        reward=reward,
+        discount=1.0 - ended,
+        ended=ended,
+    )
+
+
+class Row(NamedTuple):
+    """What NUM_SEARCHES independent searches with N particles say."""
+
+    num_particles: int
+    normaliser: float  # the mean of Ẑ ...
+    standard_error: float  # ... and how far off that mean may be by chance
+    rms_error: float  # of the posterior probability of going right
+
+
+def measure(num_particles: int, exact_q: np.ndarray) -> Row:
+    root = Root(
+        prior=jnp.tile(jnp.log(jnp.asarray(PRIOR, jnp.float32)), (NUM_SEARCHES, 1)),
+        value=jnp.zeros(NUM_SEARCHES),
+        state=jnp.full(NUM_SEARCHES, START),
+    )
+    run = functools.partial(
+        search, num_particles=num_particles, horizon=HORIZON, temperature=TEMPERATURE, resample_period=2, unroll=1
+    )
+    output = jax.jit(lambda key, root: run(key, root, model_fn))(jax.random.key(num_particles), root)
+    normalisers = np.exp(np.asarray(output.log_normaliser, np.float64))
+    errors = np.asarray(output.action_weights)[:, 1] - exact_q[1]
+    return Row(
+        num_particles=num_particles,
+        normaliser=float(normalisers.mean()),
+        standard_error=float(normalisers.std() / math.sqrt(NUM_SEARCHES)),
+        rms_error=float(np.sqrt(np.mean(errors**2))),
+    )
+
+
+def main() -> tuple[np.ndarray, float, list[Row]]:
+    exact_q, exact_z = exact_answer()
+    print(f"The policy goes right with probability {PRIOR[1]:.2f}; the improved policy with {exact_q[1]:.3f} (exact).")
+    print(f"Z = {exact_z:.3f} (exact). Each line below is {NUM_SEARCHES} searches, {HORIZON} steps deep.\n")
+    print("    N   mean of Ẑ ± s.e.    rms error of q   times √N")
+    rows = [measure(num_particles, exact_q) for num_particles in (1, 4, 16, 64, 256)]
+    for row in rows:
+        scaled = row.rms_error * math.sqrt(row.num_particles)
+        print(
+            f"{row.num_particles:5d}   {row.normaliser:7.3f} ± {row.standard_error:.3f}"
+            f"   {row.rms_error:14.4f}   {scaled:8.2f}"
+        )
+    print("\nE[Ẑ] = Z: the second column stays at Z from one particle on.")
+    print("1/√N: the last column settles, so four times the particles halve the error.")
+    return exact_q, exact_z, rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""From mctx's tree search to a particle search: one call changes, the root and the model stay.
+
+    python examples/swap_mctx.py
+
+The world is a corridor of five rooms, written as mctx wants its models. A reward waits at the right end, three steps
+away; the left end, one step away, is a dead end. Neither search has a value function to lean on.
+"""
+
+import jax
+import jax.numpy as jnp
+import mctx
+
+from spo.search import smc_policy
+
+NUM_ROOTS, LAST_ROOM, START = 8, 4, 1
+GAMMA = 0.99
+
+
+def recurrent_fn(_params, _key, action, room):
+    """mctx's contract: a batch of actions and embeddings in, rewards, discounts, priors, values and embeddings out."""
+    room = jnp.clip(room + 2 * action - 1, 0, LAST_ROOM)
+    at_end = (room == 0) | (room == LAST_ROOM)
+    output = mctx.RecurrentFnOutput(
+        reward=1.0 * (room == LAST_ROOM),
+        discount=jnp.where(at_end, 0.0, GAMMA),
+        prior_logits=jnp.zeros((*room.shape, 2)),
+        value=jnp.zeros(room.shape),
+    )
+    return output, room
+
+
+@jax.jit
+def before(key, root):
+    return mctx.gumbel_muzero_policy((), key, root, recurrent_fn, num_simulations=256)
+
+
+@jax.jit
+def after(key, root):
+    """The same budget, 64 particles x 4 steps. They are redrawn only where their weights have drifted apart."""
+    return smc_policy(
+        (), key, root, recurrent_fn, num_particles=64, horizon=4, temperature=0.1, resample_period=1, ess_threshold=0.5
+    )
+
+
+def main() -> tuple[jax.Array, jax.Array]:
+    root = mctx.RootFnOutput(
+        prior_logits=jnp.zeros((NUM_ROOTS, 2)),
+        value=jnp.zeros(NUM_ROOTS),
+        embedding=jnp.full(NUM_ROOTS, START),
+    )
+    tree, particles = before(jax.random.key(0), root), after(jax.random.key(0), root)
+    print("Probability of going right, towards the reward, at eight equal roots:")
+    print("  prior            ", "  ".join(["0.50"] * NUM_ROOTS))
+    for name, policy in (("gumbel_muzero    ", tree), ("smc              ", particles)):
+        print(f"  {name}", "  ".join(f"{weight:.2f}" for weight in policy.action_weights[:, 1]))
+    print("Model calls that must wait for each other: 256 in the tree, 4 with the particles.")
+    return tree.action_weights, particles.action_weights
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,396 @@
+"""SPO: Sequential Monte Carlo Policy Optimisation (paper, Algorithm 2), for discrete and continuous actions.
+
+    E-step   act by SMC search; remember what it found: the particles' root actions and weights
+    M-step   fit the policy to the weighted root actions by maximum likelihood, inside a trust region around the old one;
+             fit the critic to GAE targets; tune the search's temperature so that it improves the policy by a set KL
+
+Discrete and continuous differ in the distribution and in what the trust region bounds, and in nothing else.
+"""
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from spo import losses, returns, search
+from spo.algorithms.base import (
+    DEVICE_AXIS,
+    Algorithm,
+    Experience,
+    Metrics,
+    TrainState,
+    Worker,
+    init_worker,
+    rollout,
+)
+from spo.algorithms.planning import environment_model, evaluate_root
+from spo.networks import ActorCritic, ActorCriticParams
+from spo.replay import make_replay
+from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The search. Defaults are the paper's."""
+
+    num_particles: int = 16
+    """Particles per root (N)."""
+    horizon: int = 4
+    """Steps each particle looks ahead (h)."""
+    resample_period: int | None = 4
+    """Resample after every so many steps (p); None: never."""
+    resample_last: bool = True
+    """Draw once more after the last step, as the paper does; False reads the weights out as they stand."""
+    ess_threshold: float | None = None
+    """Resample only where the effective sample size is below this fraction of the particles; None: always."""
+    resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "multinomial"
+    """How ancestors are drawn."""
+    weighting: Literal["advantage", "q_value"] = "advantage"
+    """What a particle's weight grows by: the advantage (the paper), or the Q value (its ablation)."""
+    gamma: float = 1.0
+    """Discount inside the search; the paper has none."""
+    unroll: int = 4
+    """Depths written out in a row in the compiled program: more runs faster and compiles slower."""
+
+
+@dataclass(frozen=True)
+class SPOConfig:
+    """Hyper-parameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters")."""
+
+    num_envs: int = 768
+    """Environments side by side, over all devices."""
+    rollout_length: int = 21
+    """Steps in each of them per iteration."""
+    num_updates: int = 16
+    """Gradient steps per iteration (the table's "epochs")."""
+    batch_size: int = 64
+    """Sequences per gradient step, over all devices."""
+    sequence_length: int = 17
+    """Steps per sequence."""
+    replay_size: int = 65_536
+    """Transitions in the replay, over all environments."""
+    learning_rate: float = 3e-4
+    """Adam's, for actor and critic."""
+    dual_learning_rate: float = 3e-4
+    """Adam's, for the temperature and the multipliers."""
+    max_grad_norm: float = 0.5
+    """Each group's gradient is clipped to this norm."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """Between one-step (0) and Monte-Carlo (1) targets for the critic."""
+    target_smoothing: float = 5e-3
+    """How far the target networks follow the online ones per gradient step (τ)."""
+    old_policy: Literal["target", "rollout"] = "target"
+    """What the trust region is built around: the target network, or the policy that gathered the last rollout."""
+    initial_temperature: float = 0.5
+    """The search's temperature at the start (η)."""
+    fixed_temperature: bool = False
+    """Keep the temperature where it starts (the paper's ablation)."""
+    temperature_kl_bound: float = 0.5
+    """KL from the policy to the search's improved one that the temperature is tuned for (ε_η)."""
+    trust_region: bool = True
+    """Bound the KL of each update; False: plain maximum likelihood."""
+    initial_multiplier: float = 0.5
+    """Discrete actions: multiplier of the trust region at the start (α)."""
+    kl_bound: float = 1e-3
+    """Discrete actions: its bound (ε_α)."""
+    initial_mean_multiplier: float = 10.0
+    """Continuous actions: the same for the mean (α_μ),"""
+    mean_kl_bound: float = 5e-2
+    """its bound, per action dimension (ε_αμ),"""
+    initial_scale_multiplier: float = 500.0
+    """for the covariance (α_Σ),"""
+    scale_kl_bound: float = 5e-4
+    """and its bound (ε_αΣ)."""
+    dirichlet_alpha: float = 0.03
+    """Discrete actions: concentration of the exploration noise at the root."""
+    root_exploration_weight: float = 0.25
+    """Discrete actions: share of that noise among the root's proposals, in training only. 0: none."""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    """The search."""
+
+
+class Duals(NamedTuple):
+    """Unconstrained variables behind the positive duals (see `losses.positive_from_raw`)."""
+
+    raw_temperature: Float[Array, ""]
+    raw_multipliers: dict[str, Array]
+
+
+class Learner(NamedTuple):
+    params: ActorCriticParams
+    target_params: ActorCriticParams
+    duals: Duals
+    optimiser: optax.OptState
+    dual_optimiser: optax.OptState
+
+
+class SPOWorker(NamedTuple):
+    acting: Worker
+    replay: Any
+
+
+class Plan(NamedTuple):
+    """What a search leaves for learning."""
+
+    root_actions: Action  # [N, ...]
+    weights: Float[Array, " N"]
+    temperature_advantages: Float[Array, " N"]
+
+
+def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: int = 1) -> Algorithm:
+    """SPO on a task, as the training loop takes it. `num_devices` share the environments, the replay and the batches."""
+    _check(config, num_devices)
+    distribution = network.distribution
+    discrete = isinstance(task.train.action_spec, DiscreteActions)
+    num_envs = config.num_envs // num_devices
+    batch_size = config.batch_size // num_devices
+    if discrete:
+        projection = losses.coupled_projection(distribution)
+        bounds = {"policy": config.kl_bound}
+        initial_multipliers = {"policy": config.initial_multiplier}
+        multiplier_shape: tuple[int, ...] = ()
+    else:
+        projection = losses.decoupled_projection(distribution)
+        bounds = {"mean": config.mean_kl_bound, "scale": config.scale_kl_bound}
+        initial_multipliers = {"mean": config.initial_mean_multiplier, "scale": config.initial_scale_multiplier}
+        multiplier_shape = (task.train.action_spec.size,)
+    replay = make_replay(
+        num_envs=num_envs,
+        capacity=config.replay_size // num_devices,
+        rollout_length=config.rollout_length,
+        batch_size=batch_size,
+        sequence_length=config.sequence_length,
+    )
+    # A shared torso learns with the actor: one group more would have nothing to say.
+    groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
+    optimiser = optax.multi_transform({name: _adam(config.learning_rate, config) for name in ("actor", "critic")}, groups)
+    dual_optimiser = _adam(config.dual_learning_rate, config)
+    run_search = functools.partial(
+        search.search,
+        num_particles=config.search.num_particles,
+        horizon=config.search.horizon,
+        resample_period=config.search.resample_period,
+        resample_last=config.search.resample_last,
+        ess_threshold=config.search.ess_threshold,
+        resample_fn=getattr(search.resampling, config.search.resampling),
+        weight_fn=getattr(search.weighting, config.search.weighting),
+        gamma=config.search.gamma,
+        unroll=config.search.unroll,
+        distribution=distribution,
+    )
+
+    def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
+        params = network.init(key_learner, task.train.observation_spec)
+        duals = Duals(
+            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature)),
+            raw_multipliers={
+                name: jnp.full(multiplier_shape, losses.raw_from_positive(value))
+                for name, value in initial_multipliers.items()
+            },
+        )
+        learner = Learner(
+            params=params,
+            target_params=params,
+            duals=duals,
+            optimiser=optimiser.init(params),
+            dual_optimiser=dual_optimiser.init(duals),
+        )
+        acting = init_worker(task.train, num_envs, key_worker)
+        _, experience, _ = jax.eval_shape(lambda worker: rollout(task.train, decide(learner), worker, 1), acting)
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
+        return TrainState(learner, SPOWorker(acting, replay.init(blank)))
+
+    # --- E-step: act by search ----------------------------------------------------------------------------------------
+    def plan(
+        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, explore: bool
+    ) -> tuple[search.Root, search.SearchOutput]:
+        key_noise, key_search = jax.random.split(key)
+        root = jax.vmap(functools.partial(evaluate_root, network, learner.params))(env_state, timestep)
+        proposal = None
+        if explore and discrete and config.root_exploration_weight > 0:
+            proposal = search.add_dirichlet_noise(
+                key_noise, root.prior, fraction=config.root_exploration_weight, alpha=config.dirichlet_alpha
+            )
+        output = run_search(
+            key_search,
+            root,
+            environment_model(task.model, network, learner.params),
+            temperature=losses.positive_from_raw(learner.duals.raw_temperature),
+            root_proposal=proposal,
+        )
+        return root, output
+
+    def decide(learner: Learner) -> Any:
+        def decide(key: PRNGKey, env_state: State, timestep: TimeStep) -> tuple[Action, Plan, Metrics]:
+            root, output = plan(learner, key, env_state, timestep, explore=True)
+            remembered = Plan(output.root_actions, output.weights, output.temperature_advantages)
+            return to_environment(output.action), remembered, search_metrics(learner, root, output)
+
+        return decide
+
+    def to_environment(actions: Action) -> Action:
+        return jax.vmap(distribution.to_environment)(actions)
+
+    def search_metrics(learner: Learner, root: search.Root, output: search.SearchOutput) -> Metrics:
+        temperature = losses.positive_from_raw(learner.duals.raw_temperature)
+        weights = jax.nn.softmax(output.temperature_advantages / temperature, axis=1)
+        depths = output.diagnostics
+        metrics = {
+            # KL(q || proposal) of the samples that the temperature is tuned on: what ε_η bounds.
+            "search/kl": jnp.mean(jnp.sum(jax.scipy.special.xlogy(weights, weights * weights.shape[1]), axis=1)),
+            "search/ess": jnp.mean(depths.ess[:, -1]),
+            "search/entropy": jnp.mean(depths.entropy[:, -1]),
+            "search/num_root_actions": jnp.mean(depths.num_root_actions[:, -1]),
+            "search/num_live": jnp.mean(depths.num_live[:, -1]),
+            "search/value_gain": jnp.mean(output.value - root.value),
+            "search/valid": jnp.mean(depths.valid),
+        }
+        if output.action_weights is not None:
+            log_prior = jax.nn.log_softmax(root.prior)
+            q = output.action_weights
+            kl = jnp.sum(jnp.where(q > 0, q * (jnp.log(jnp.where(q > 0, q, 1.0)) - log_prior), 0.0), axis=1)
+            # To the policy itself, without the noise, on the actions as read out.
+            metrics["search/kl_to_policy"] = jnp.mean(kl)
+        return metrics
+
+    # --- M-step: learn from the replay --------------------------------------------------------------------------------
+    def loss_fn(
+        params: ActorCriticParams, duals: Duals, target_params: ActorCriticParams, old_params: Any, batch: Experience
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """All losses over a batch with leading axes [batch_size, sequence_length]; each trains its own variables."""
+        over_batch = functools.partial(_over, depth=2)
+        critic = over_batch(network.critic, in_axes=(None, 0))
+        new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(params, batch.observation, batch.action_mask)
+        old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(old_params, batch.observation, batch.action_mask)
+
+        # Critic: GAE over the real rollout, with values of the target critic.
+        gae = functools.partial(returns.gae, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        targets = jax.vmap(gae)(
+            batch.reward,
+            critic(target_params, batch.observation),
+            critic(target_params, batch.next_observation),
+            batch.terminated,
+            batch.truncated,
+        ).targets
+        value_loss = jnp.mean(losses.squared_error(values, targets))
+
+        # Actor: maximum likelihood of the search's root actions ...
+        plans: Plan = batch.extras
+
+        def likelihood(old: Any, new: Any, plan: Plan) -> Float[Array, ""]:
+            log_probs = jax.vmap(functools.partial(projection.log_prob, old, new))(plan.root_actions)
+            return losses.weighted_likelihood_loss(log_probs, plan.weights)
+
+        policy_loss = jnp.mean(over_batch(likelihood)(old_policy, new_policy, plans))
+        # ... inside the trust region.
+        kls = jax.tree.map(lambda x: jnp.mean(x, axis=(0, 1)), over_batch(projection.kls)(old_policy, new_policy))
+        multipliers = jax.tree.map(losses.positive_from_raw, duals.raw_multipliers)
+        region = losses.trust_region_losses(kls, multipliers, bounds)
+
+        # Temperature: spend the KL budget of the search, no more and no less.
+        temperature = losses.positive_from_raw(duals.raw_temperature)
+        temperature_loss = jnp.mean(
+            over_batch(lambda advantages: losses.temperature_loss(temperature, advantages, config.temperature_kl_bound))(
+                plans.temperature_advantages
+            )
+        )
+        total = policy_loss + value_loss
+        if config.trust_region:
+            total += region.penalty + region.dual
+        if not config.fixed_temperature:
+            total += temperature_loss
+        metrics = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/temperature": temperature_loss,
+            "loss/kl_penalty": region.penalty,
+            "temperature": temperature,
+            "policy/entropy": jnp.mean(over_batch(distribution.entropy)(new_policy)),
+            "value/mean": jnp.mean(values),
+            "value/target": jnp.mean(targets),
+        }
+        metrics |= {f"trust_region/kl_{name}": jnp.mean(kl) for name, kl in kls.items()}
+        metrics |= {f"trust_region/multiplier_{name}": jnp.mean(value) for name, value in multipliers.items()}
+        return total, metrics
+
+    def update(
+        learner: Learner, replay_state: Any, rollout_params: ActorCriticParams, key: PRNGKey
+    ) -> tuple[Learner, Metrics]:
+        batch = replay.sample(replay_state, key).experience
+        old_params = learner.target_params if config.old_policy == "target" else rollout_params
+        gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
+            learner.params, learner.duals, learner.target_params, old_params, batch
+        )
+        gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
+        param_gradients, dual_gradients = gradients
+        metrics["gradient_norm"] = optax.global_norm(param_gradients)
+        changes, optimiser_state = optimiser.update(param_gradients, learner.optimiser, learner.params)
+        dual_changes, dual_state = dual_optimiser.update(dual_gradients, learner.dual_optimiser, learner.duals)
+        params = optax.apply_updates(learner.params, changes)
+        return Learner(
+            params=params,
+            target_params=optax.incremental_update(params, learner.target_params, config.target_smoothing),
+            duals=optax.apply_updates(learner.duals, dual_changes),
+            optimiser=optimiser_state,
+            dual_optimiser=dual_state,
+        ), metrics
+
+    def step(state: TrainState) -> tuple[TrainState, Metrics]:
+        learner, (acting, replay_state) = state
+        acting, experience, rollout_metrics = rollout(task.train, decide(learner), acting, config.rollout_length)
+        by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
+        replay_state = replay.add(replay_state, by_env)
+        key, *update_keys = jax.random.split(acting.key, config.num_updates + 1)
+        rollout_params = learner.params
+
+        def one_update(learner: Learner, key: PRNGKey) -> tuple[Learner, Metrics]:
+            return update(learner, replay_state, rollout_params, key)
+
+        learner, update_metrics = jax.lax.scan(one_update, learner, jnp.stack(update_keys))
+        update_metrics = jax.tree.map(jnp.mean, update_metrics)
+        metrics = rollout_metrics | update_metrics
+        return TrainState(learner, SPOWorker(acting._replace(key=key), replay_state)), metrics
+
+    # --- Acting with what was learned ---------------------------------------------------------------------------------
+    def act(
+        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, *, use_search: bool, greedy: bool
+    ) -> Action:
+        """Actions for the environments: by search or by the bare policy, the most likely one or a draw. No noise."""
+        if use_search:
+            _, output = plan(learner, key, env_state, timestep, explore=False)
+            return to_environment(output.best_action if greedy else output.action)
+        prior = jax.vmap(functools.partial(network.actor, learner.params))(timestep.observation, timestep.action_mask)
+        if greedy:
+            return to_environment(jax.vmap(distribution.mode)(prior))
+        num_envs = timestep.reward.shape[0]
+        return to_environment(jax.vmap(distribution.sample)(jax.random.split(key, num_envs), prior))
+
+    return Algorithm(
+        init=init,
+        step=step,
+        act=act,
+        env_steps_per_iteration=config.num_envs * config.rollout_length,
+        model_steps_per_env_step=config.search.num_particles * config.search.horizon,
+    )
+
+
+def _adam(learning_rate: float, config: SPOConfig) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(learning_rate))
+
+
+def _over(function: Any, depth: int, in_axes: Any = 0) -> Any:
+    for _ in range(depth):
+        function = jax.vmap(function, in_axes=in_axes)
+    return function
+
+
+def _check(config: SPOConfig, num_devices: int) -> None:
+    for name in ("num_envs", "batch_size"):
+        value = getattr(config, name)
+        if value % num_devices:
+            raise ValueError(f"{name} ({value}) must be divisible by the number of devices ({num_devices}).")

@@ -1,0 +1,120 @@
+"""Gymnax's worlds (https://github.com/RobertTLange/gymnax) behind our contract: "CartPole-v1", "Breakout-MinAtar", ...
+
+We step with gymnax's `step_env`, never its `step`, which resets by itself where an episode ends. From 1.0 on, gymnax
+tells a natural end (what `step_env` returns) from its time limit (`is_truncated`), and so do we. Its states hold no
+keys. Some of its worlds hide things in the state which the observation does not show (bandits, MemoryChain): there a
+search that steps the state knows more than the policy may.
+"""
+
+import inspect
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spo.environments._adapters import check_options, hold_to, nearest, on_its_own_terms, require, specs_of
+from spo.types import (
+    Action,
+    ActionSpec,
+    ContinuousActions,
+    DiscreteActions,
+    Environment,
+    Observation,
+    PRNGKey,
+    State,
+    Task,
+    TimeStep,
+)
+
+
+def names() -> list[str]:
+    """The names gymnax has environments under."""
+    return sorted(require("gymnax", extra="gymnax").registered_envs)
+
+
+def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -> Task:
+    """The gymnax world `name`, such as "CartPole-v1".
+
+    `time_limit` replaces gymnax's own `max_steps_in_episode`. `gymnax_options` are fields of the world's parameters
+    (`gravity=...`) or arguments of its constructor (`size=...` for "DeepSea-bsuite").
+    """
+    env, params = _build(name, time_limit, gymnax_options)
+    action_spec = _action_spec(name, env, params)
+    gymnax_reset, gymnax_step = on_its_own_terms(env.reset_env), on_its_own_terms(env.step_env)
+    observation_like, state_like = jax.eval_shape(lambda key: gymnax_reset(key, params), jax.random.key(0))
+    observation_spec, state_spec = specs_of(observation_like), specs_of(state_like)
+
+    def timestep(observation: Observation, reward: Any, terminated: Any, truncated: Any) -> TimeStep:
+        terminated = jnp.asarray(terminated, bool)
+        return TimeStep(
+            observation=hold_to(observation_spec, observation),
+            reward=jnp.asarray(reward, jnp.float32).reshape(()),  # a few worlds with actions[1] return reward[1]
+            terminated=terminated.reshape(()),
+            truncated=jnp.asarray(truncated, bool) & ~terminated.reshape(()),
+            action_mask=jnp.ones(action_spec.num_actions, bool) if isinstance(action_spec, DiscreteActions) else None,
+        )
+
+    def reset(key: PRNGKey) -> tuple[State, TimeStep]:
+        observation, state = gymnax_reset(key, params)
+        return hold_to(state_spec, state), timestep(observation, 0.0, False, False)
+
+    def step(key: PRNGKey, state: State, action: Action) -> tuple[State, TimeStep]:
+        observation, state, reward, terminated, _ = gymnax_step(key, state, action, params)
+        truncated = env.is_truncated(state, params)
+        return hold_to(state_spec, state), timestep(observation, reward, terminated, truncated)
+
+    def render(state: State) -> NoReturn:
+        raise NotImplementedError(
+            f"We don't draw gymnax's worlds: gymnax.visualize.Visualizer makes an animation of {name!r}."
+        )
+
+    world = Environment(
+        name=f"gymnax/{name}",
+        reset=reset,
+        step=step,
+        observation_spec=observation_spec,
+        action_spec=action_spec,
+        render=render,
+    )
+    return Task(train=world, evaluation=world, model=world)
+
+
+def time_limit(name: str) -> int:
+    """The episode limit gymnax has for `name`."""
+    return int(_build(name, None, {})[1].max_steps_in_episode)
+
+
+def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[Any, Any]:
+    package = require("gymnax", extra="gymnax")
+    registration = require("gymnax.registration", extra="gymnax")
+    if name not in names():
+        raise ValueError(f"gymnax has no environment {name!r}. {nearest(name, names())}")
+    env, params = package.make(name)
+    if not hasattr(env, "is_truncated"):
+        raise ImportError('gymnax before 1.0 mixes time limits with ends: pip install "spo-jax[gymnax]" brings 1.0.')
+    constructor_options = set(inspect.signature(registration._registry[name]).parameters)
+    fields = set(params.__dataclass_fields__)
+    check_options(f"gymnax/{name}", options, constructor_options | fields | {"time_limit"})
+    env, params = package.make(name, **{key: options[key] for key in options if key in constructor_options})
+    changed = {key: options[key] for key in options if key in fields - constructor_options}
+    if time_limit is not None:
+        if time_limit < 1:
+            raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}.")
+        changed["max_steps_in_episode"] = time_limit
+    return env, params.replace(**changed)
+
+
+def _action_spec(name: str, env: Any, params: Any) -> ActionSpec:
+    space = env.action_space(params)
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return DiscreteActions(int(space.n))
+    if kind == "Box" and len(space.shape) == 1:
+        lows, highs = np.unique(np.asarray(space.low)), np.unique(np.asarray(space.high))
+        if lows.size == highs.size == 1:
+            return ContinuousActions(space.shape[0], float(lows[0]), float(highs[0]))
+    raise ValueError(
+        f"gymnax/{name} takes actions from {space!r}: we take worlds with one discrete action, or with a vector "
+        "whose bounds are the same in every dimension."
+    )

@@ -1,0 +1,188 @@
+"""Jumanji's worlds (https://github.com/instadeepai/jumanji) behind our contract: "snake", "game_2048", ...
+
+Names are Jumanji's in snake case and without the version. Nothing of Jumanji's wrappers is used: no automatic reset.
+
+- Actions. A vector of several choices becomes one index in row-major order: `np.unravel_index(index, num_values)` gives
+  Jumanji's action back. Worlds of several agents are refused.
+- Observations are a dictionary of Jumanji's fields, without the action mask, which stands in the time step. A world
+  without a mask allows every action. Where Jumanji allows none, which happens once a game is over, the mask is all
+  True: a policy over nothing is not a distribution, and no action matters any more.
+- Keys. Jumanji keeps a key in its state, from which the future will be drawn. Ours holds `None` in its place and the
+  key given to `step` is put there for the step: a search draws its own future and can't see the real one. Minesweeper
+  keeps the mines themselves in its state: a search that steps this state knows where they are.
+- Ends. Jumanji reports time limits as termination. Where a world has a `time_limit` (the cube, maze, Pac-Man, sliding
+  tiles, snake, Sokoban, Tetris), it is lifted inside the world and kept by us: the time step is then truncated, unless
+  it also ends for a reason of its own. `time_limit_is_termination=True` restores Jumanji's reading. The other
+  worlds end when nothing is left to do: an item to place, a city to visit.
+"""
+
+import copy
+import inspect
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import UInt8
+
+from spo.environments._adapters import check_options, hold_to, nearest, on_its_own_terms, require, specs_of
+from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
+
+# Several agents, or machines, that act at once: `jumanji` refuses them when it sees their action mask or reward, for
+# which they have to be built; a list of names shouldn't need that.
+_SEVERAL_AGENTS = frozenset(
+    {
+        "cleaner",
+        "connector",
+        "job_shop",
+        "level_based_foraging",
+        "mmst",
+        "multi_cvrp",
+        "robot_warehouse",
+        "search_and_rescue",
+    }
+)
+_NO_LIMIT = np.iinfo(np.int32).max
+
+
+def names() -> list[str]:
+    """The names of the worlds this module can make."""
+    return sorted(set(_registered()) - _SEVERAL_AGENTS)
+
+
+def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_options: Any) -> Task:
+    """The Jumanji world `name`, such as "snake". `jumanji_options` go to the constructor of Jumanji's environment."""
+    env = _build(name, jumanji_options)
+    num_values = _num_values(name, env)
+    time_limit = getattr(env, "time_limit", _NO_LIMIT)
+    if time_limit != _NO_LIMIT:
+        env = copy.copy(env)
+        env.time_limit = _NO_LIMIT
+    jumanji_reset, jumanji_step = on_its_own_terms(env.reset), on_its_own_terms(env.step)
+    start_state, start = jax.eval_shape(jumanji_reset, jax.random.key(0))
+    _check_single_agent(name, num_values, start)
+    state_spec, observation_spec, extras_spec = map(
+        specs_of, (_with_key(start_state, None), _without_mask(start.observation), start.extras)
+    )
+
+    def split(jumanji_state: Any, jumanji_timestep: Any) -> tuple[State, TimeStep]:
+        state = hold_to(state_spec, _with_key(jumanji_state, None))
+        last = jumanji_timestep.last()
+        terminated = last & (jumanji_timestep.discount == 0)
+        out_of_time = state.step_count >= time_limit if time_limit != _NO_LIMIT else jnp.zeros((), bool)
+        if time_limit_is_termination:
+            terminated |= out_of_time
+        timestep = TimeStep(
+            observation=hold_to(observation_spec, _without_mask(jumanji_timestep.observation)),
+            reward=jnp.asarray(jumanji_timestep.reward, jnp.float32),
+            terminated=terminated,
+            truncated=(last | out_of_time) & ~terminated,
+            action_mask=_action_mask(jumanji_timestep.observation, num_values),
+            metrics=hold_to(extras_spec, jumanji_timestep.extras),
+        )
+        return state, timestep
+
+    def reset(key: PRNGKey) -> tuple[State, TimeStep]:
+        return split(*jumanji_reset(key))
+
+    def step(key: PRNGKey, state: State, action: Integer[Array, ""]) -> tuple[State, TimeStep]:
+        return split(*jumanji_step(_with_key(state, key), _unflatten(action, num_values)))
+
+    world = Environment(
+        name=f"jumanji/{name}",
+        reset=reset,
+        step=step,
+        observation_spec=observation_spec,
+        action_spec=DiscreteActions(int(np.prod(num_values))),
+        render=lambda state: _draw(env, state),
+    )
+    return Task(train=world, evaluation=world, model=world)
+
+
+def time_limit(name: str, **jumanji_options: Any) -> int | None:
+    """The time limit Jumanji has for `name`, if it has one."""
+    return getattr(_build(name, jumanji_options), "time_limit", None)
+
+
+def _registered() -> dict[str, str]:
+    """From our names to Jumanji's. Of several versions, the newest."""
+    package = require("jumanji", extra="envs")
+    parse = require("jumanji.registration", extra="envs").parse_env_id
+    identifiers = sorted(package.registered_environments(), key=lambda identifier: parse(identifier)[1])
+    return {_snake_case(parse(identifier)[0]): identifier for identifier in identifiers}
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", name).replace("-", "_").lower()
+
+
+def _build(name: str, options: dict[str, Any]) -> Any:
+    registration = require("jumanji.registration", extra="envs")
+    registered = _registered()
+    if name not in registered:
+        raise ValueError(f"Jumanji has no environment {name!r}. {nearest(name, names())}")
+    spec = registration._REGISTRY[registered[name]]
+    constructor = registration.load(spec.entry_point)
+    allowed = set(inspect.signature(constructor).parameters) | {"time_limit_is_termination"}
+    check_options(f"jumanji/{name}", options, allowed)
+    return constructor(**{**spec.kwargs, **options})
+
+
+def _num_values(name: str, env: Any) -> tuple[int, ...]:
+    """How many values each component of the action has."""
+    specs = require("jumanji.specs", extra="envs")
+    if isinstance(env.action_spec, specs.DiscreteArray):
+        return (int(env.action_spec.num_values),)
+    if isinstance(env.action_spec, specs.MultiDiscreteArray) and env.action_spec.num_values.ndim == 1:
+        return tuple(int(num) for num in env.action_spec.num_values)
+    raise ValueError(
+        f"jumanji/{name} takes actions of the kind {type(env.action_spec).__name__}{env.action_spec.shape}: "
+        "we take worlds with one discrete action or one vector of discrete choices."
+    )
+
+
+def _check_single_agent(name: str, num_values: tuple[int, ...], start: Any) -> None:
+    mask = getattr(start.observation, "action_mask", None)
+    # One agent that chooses several things has a mask over all combinations; several agents have one mask each.
+    if start.reward.shape != () or (mask is not None and mask.shape != num_values):
+        raise ValueError(f"jumanji/{name} moves several agents at once: we take worlds with a single agent.")
+
+
+def _unflatten(action: Integer[Array, ""], num_values: tuple[int, ...]) -> Integer[Array, "..."]:
+    if len(num_values) == 1:
+        return action
+    return jnp.stack(jnp.unravel_index(action, num_values)).astype(jnp.int32)
+
+
+def _with_key(state: Any, key: PRNGKey | None) -> Any:
+    """`state` with `key` where Jumanji keeps its own. `None` leaves no leaf behind."""
+    return state._replace(key=key) if hasattr(state, "_replace") else state.replace(key=key)
+
+
+def _without_mask(observation: Any) -> dict[str, Any]:
+    return {field: value for field, value in observation._asdict().items() if field != "action_mask"}
+
+
+def _action_mask(observation: Any, num_values: tuple[int, ...]) -> Bool[Array, " A"]:
+    if not hasattr(observation, "action_mask"):
+        return jnp.ones(int(np.prod(num_values)), bool)
+    mask = observation.action_mask.reshape(-1).astype(bool)
+    return mask | ~mask.any()
+
+
+def _draw(env: Any, state: State) -> UInt8[np.ndarray, "height width 3"]:
+    """Jumanji's own picture. Its viewers draw into a window's figure: here one that is never shown, then closed."""
+    pyplot = require("matplotlib.pyplot", extra="envs")
+    backend = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    try:
+        with pyplot.ion():  # otherwise they call `show`, which needs a window
+            env.render(state)
+        figure = pyplot.gcf()
+        figure.canvas.draw()
+        picture = np.array(figure.canvas.buffer_rgba())[..., :3]
+        pyplot.close(figure)
+    finally:
+        pyplot.switch_backend(backend)
+    return picture

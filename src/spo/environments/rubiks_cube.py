@@ -1,0 +1,201 @@
+"""Rubik's Cube of any size, with the moves, colours and rewards of Jumanji's, where a move is one gather.
+
+Faces, in order: up, front, right, back, left, down. A face is read row by row as seen from outside; its top row borders
+the up face, except that up's borders back and down's borders front. A solved cube shows colour f on all of face f.
+
+Action `(face * (size // 2) + depth) * 3 + amount` turns the layer `depth` below `face`, seen from outside that face:
+amount 0 clockwise, 1 anticlockwise, 2 by a half turn. This is Jumanji's (face, depth, amount) in row-major order.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int, Int8, Int32, UInt8
+
+from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Task, TimeStep
+
+NUM_FACES = 6
+NUM_AMOUNTS = 3
+QUARTER_TURNS = (1, 3, 2)  # clockwise quarter turns per amount: clockwise, anticlockwise, half
+
+# Right-handed axes: x to the right face, y to the up face, z to the front face.
+_FACE_NORMALS = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, -1], [-1, 0, 0], [0, -1, 0]])
+# From a face's middle to its top row.
+_FACE_TOPS = np.array([[0, 0, -1], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
+
+_COLOURS = np.array(
+    [[245, 245, 245], [0, 155, 72], [200, 20, 45], [0, 75, 180], [255, 100, 0], [255, 213, 0]], np.uint8
+)
+_NET = ((1, 0), (1, 1), (2, 1), (3, 1), (0, 1), (1, 2))  # (column, row) of each face in the unfolded net
+_TILE, _GAP = 24, 2  # pixels
+
+
+class RubiksCubeState(NamedTuple):
+    """`stickers` are the colours of all faces, each in reading order."""
+
+    stickers: Int8[Array, " stickers"]
+    step_count: Int32[Array, ""]
+
+
+def num_moves(size: int) -> int:
+    return NUM_FACES * (size // 2) * NUM_AMOUNTS
+
+
+def sticker_positions(size: int) -> Int[np.ndarray, "stickers 3"]:
+    """Where each sticker of the flat array sits in space.
+
+    Lengths are in half cubies, so that every position is a whole number: cubie centres have coordinates
+    -(size - 1), ..., size - 3, size - 1, and stickers lie on the surface, at -size or size along their normal.
+    """
+    offsets = 2 * np.arange(size) - (size - 1)
+    faces = []
+    for normal, top in zip(_FACE_NORMALS, _FACE_TOPS, strict=True):
+        right = np.cross(top, normal)
+        faces.append(size * normal - offsets[:, None, None] * top + offsets[None, :, None] * right)
+    return np.stack(faces).reshape(-1, 3)
+
+
+def move_table(size: int) -> Int32[np.ndarray, "moves stickers"]:
+    """Row m says where the stickers come from: `stickers[table[m]]` is the cube after move m."""
+    positions = sticker_positions(size)
+    index_of = {tuple(position): index for index, position in enumerate(positions.tolist())}
+    table = np.tile(np.arange(len(positions), dtype=np.int32), (num_moves(size), 1))
+    for face, normal in enumerate(_FACE_NORMALS):
+        height = positions @ normal
+        # Clockwise as seen against the normal: a quarter turn about it, the left-handed way.
+        turned = np.cross(positions, normal) + height[:, None] * normal
+        clockwise = np.array([index_of[tuple(position)] for position in turned.tolist()])
+        # The stickers of the face itself stick out half a cubie above its layer; they belong to depth 0.
+        layer_height = np.clip(height, -(size - 1), size - 1)
+        for depth in range(size // 2):
+            layer = np.flatnonzero(layer_height == size - 1 - 2 * depth)
+            for amount, quarter_turns in enumerate(QUARTER_TURNS):
+                destination = layer
+                for _ in range(quarter_turns):
+                    destination = clockwise[destination]
+                table[(face * (size // 2) + depth) * NUM_AMOUNTS + amount, destination] = layer
+    return table
+
+
+def solved_stickers(size: int) -> Int8[np.ndarray, " stickers"]:
+    return np.repeat(np.arange(NUM_FACES, dtype=np.int8), size * size)
+
+
+def is_solved(stickers: Int8[Array, " stickers"]) -> Bool[Array, ""]:
+    """Every face shows a single colour, whichever way round the cube is held."""
+    faces = stickers.reshape(NUM_FACES, -1)
+    return jnp.all(faces == faces[:, :1])
+
+
+def make_rubiks_cube(
+    *, size: int, time_limit: int, min_scrambles: int, max_scrambles: int, time_limit_is_termination: bool
+) -> Environment:
+    """One cube whose episodes start between `min_scrambles` and `max_scrambles` random moves away from the solved one.
+
+    A scramble draws every move uniformly, whatever came before, as Jumanji's does: moves may undo each other, so that a
+    start can be closer to the goal than its number of scrambles, now and then on it.
+    """
+    if size < 2:
+        raise ValueError(f"A cube has at least 2 cubies to an edge, got size={size}: use size=2 or more.")
+    if time_limit < 1:
+        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+    if not 0 <= min_scrambles <= max_scrambles:
+        raise ValueError(
+            "The number of scrambles is drawn from [min_scrambles, max_scrambles] and can't be negative, got "
+            f"[{min_scrambles}, {max_scrambles}]: use 0 <= min_scrambles <= max_scrambles."
+        )
+    table = move_table(size)
+    # One row more, which moves nothing: a scramble shorter than max_scrambles is filled up with it.
+    do_nothing = len(table)
+    table_with_identity = np.concatenate([table, np.arange(table.shape[1], dtype=np.int32)[None]])
+
+    def turn(stickers: Int8[Array, " stickers"], move: Integer[Array, ""]) -> Int8[Array, " stickers"]:
+        source = jnp.asarray(table_with_identity).at[move].get(mode="promise_in_bounds")
+        return stickers.at[source].get(mode="promise_in_bounds")
+
+    def make_timestep(state: RubiksCubeState, solved: Bool[Array, ""], timed_out: Bool[Array, ""]) -> TimeStep:
+        out_of_time = timed_out & ~solved
+        never = jnp.zeros_like(solved)
+        return TimeStep(
+            observation=state.stickers.reshape(NUM_FACES, size, size),
+            reward=solved.astype(jnp.float32),
+            terminated=solved | out_of_time if time_limit_is_termination else solved,
+            truncated=never if time_limit_is_termination else out_of_time,
+            action_mask=jnp.ones(len(table), bool),
+            metrics={"solved": solved.astype(jnp.float32)},
+        )
+
+    def reset(key: PRNGKey) -> tuple[RubiksCubeState, TimeStep]:
+        key_count, key_moves = jax.random.split(key)
+        count = jax.random.randint(key_count, (), min_scrambles, max_scrambles + 1)
+        moves = jax.random.randint(key_moves, (max_scrambles,), 0, len(table))
+        moves = jnp.where(jnp.arange(max_scrambles) < count, moves, do_nothing)
+        solved = jnp.asarray(solved_stickers(size))
+        stickers, _ = jax.lax.scan(lambda stickers, move: (turn(stickers, move), None), solved, moves)
+        state = RubiksCubeState(stickers=stickers, step_count=jnp.zeros((), jnp.int32))
+        # A start is no transition: nothing has been earned and nothing has ended, even if the scramble undid itself.
+        timestep = make_timestep(state, is_solved(stickers), jnp.zeros((), bool))
+        return state, timestep._replace(reward=jnp.zeros((), jnp.float32), terminated=jnp.zeros((), bool))
+
+    def step(
+        key: PRNGKey,  # noqa: ARG001 (the cube is deterministic)
+        state: RubiksCubeState,
+        action: Integer[Array, ""],
+    ) -> tuple[RubiksCubeState, TimeStep]:
+        state = RubiksCubeState(stickers=turn(state.stickers, action), step_count=state.step_count + 1)
+        return state, make_timestep(state, is_solved(state.stickers), state.step_count >= time_limit)
+
+    return Environment(
+        name="rubiks_cube",
+        reset=reset,
+        step=step,
+        observation_spec=jax.ShapeDtypeStruct((NUM_FACES, size, size), jnp.int8),
+        action_spec=DiscreteActions(len(table)),
+        render=render,
+    )
+
+
+def rubiks_cube(
+    *,
+    size: int = 3,
+    time_limit: int = 20,
+    min_scrambles: int = 3,
+    max_scrambles: int = 7,
+    eval_scrambles: int = 7,
+    time_limit_is_termination: bool = False,
+) -> Task:
+    """The paper's cube: train from 3 to 7 scrambles, evaluate on exactly 7. Reward 1 on solving it, else 0.
+
+    Reaching `time_limit` truncates an episode; `time_limit_is_termination=True` ends it as Jumanji does.
+    """
+
+    def make(fewest: int, most: int) -> Environment:
+        return make_rubiks_cube(
+            size=size,
+            time_limit=time_limit,
+            min_scrambles=fewest,
+            max_scrambles=most,
+            time_limit_is_termination=time_limit_is_termination,
+        )
+
+    train = make(min_scrambles, max_scrambles)
+    return Task(train=train, evaluation=make(eval_scrambles, eval_scrambles), model=train)
+
+
+def render(state: RubiksCubeState) -> UInt8[np.ndarray, "height width 3"]:
+    """The unfolded net: up above, then left, front, right, back in a row, and down below."""
+    stickers = np.asarray(state.stickers)
+    size = round((stickers.size / NUM_FACES) ** 0.5)
+    width = size * _TILE + 2 * _GAP
+    image = np.full((3 * width, 4 * width, 3), 225, np.uint8)
+    for face, (net_column, net_row) in zip(stickers.reshape(NUM_FACES, size, size), _NET, strict=True):
+        pixels = np.zeros((size, _TILE, size, _TILE, 3), np.uint8)
+        pixels[:, _GAP:-_GAP, :, _GAP:-_GAP] = _COLOURS[face][:, None, :, None]
+        top, left = net_row * width, net_column * width
+        image[top : top + width, left : left + width] = 0
+        image[top + _GAP : top + width - _GAP, left + _GAP : left + width - _GAP] = pixels.reshape(
+            size * _TILE, size * _TILE, 3
+        )
+    return image

@@ -1,0 +1,94 @@
+"""M-step: project the improved policy onto the network's family, inside a trust region around the old policy.
+
+Discrete and continuous policies differ here in one thing only, the `Projection`: how an action is scored and which KLs
+are bounded. KLs, multipliers and bounds are dictionaries with the same names, so the story that uses them is one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from spo.distributions import Distribution, Gaussian, gaussian_kl_per_dimension
+from spo.types import Array, Float
+
+
+def weighted_likelihood_loss(log_probs: Float[Array, " N"], weights: Float[Array, " N"]) -> Float[Array, ""]:
+    """L_π = −Σ_n w_n log π(a_n|s) (paper, equation 11 and appendix "SPO"). Weights sum to 1.
+
+    The actions are SPO's root actions, MPO's samples, V-MPO's better half of a batch, Sampled AlphaZero's candidates,
+    or all of AlphaZero's, with visit counts for weights: the cross-entropy from weights to policy, whoever made them.
+    """
+    weights = jax.lax.stop_gradient(weights)
+    # An action of weight 0 is not part of the sum, even if the policy calls it impossible: 0 · −inf would be NaN.
+    return -jnp.sum(jnp.where(weights > 0, weights * log_probs, 0.0))
+
+
+class Projection(NamedTuple):
+    """How a new policy is fitted and held back. The parameters of the old policy receive no gradient."""
+
+    log_prob: Callable[[Any, Any, Any], Float[Array, ""]]  # (old_params, params, action) -> what the likelihood sums
+    kls: Callable[[Any, Any], dict[str, Array]]  # (old_params, params) -> named KLs from the old policy to the new
+
+
+def coupled_projection(distribution: Distribution) -> Projection:
+    """log π(a|s) and {"policy": KL(π_old ‖ π)}: any family, one multiplier (paper, equation 12)."""
+    return Projection(
+        log_prob=lambda _, params, action: distribution.log_prob(params, action),
+        kls=lambda old_params, params: {"policy": distribution.kl(jax.lax.stop_gradient(old_params), params)},
+    )
+
+
+def decoupled_projection(distribution: Distribution) -> Projection:
+    """Mean and scale of a Gaussian are fitted and bounded apart (Abdolmaleki et al., arXiv:1812.02256).
+
+    log π becomes log N(a; μ, Σ_old) + log N(a; μ_old, Σ), and the KLs, one for each action dimension, are
+    {"mean": KL(π_old ‖ N(μ, Σ_old)), "scale": KL(π_old ‖ N(μ_old, Σ))}. So the mean can move without the
+    scale collapsing. For families with `Gaussian` parameters, squashed or not.
+    """
+
+    def halves(old_params: Gaussian, params: Gaussian) -> tuple[Gaussian, Gaussian, Gaussian]:
+        old = jax.lax.stop_gradient(old_params)
+        return old, Gaussian(params.mean, old.scale), Gaussian(old.mean, params.scale)
+
+    def log_prob(old_params: Gaussian, params: Gaussian, action: Float[Array, " D"]) -> Float[Array, ""]:
+        _, new_mean, new_scale = halves(old_params, params)
+        return distribution.log_prob(new_mean, action) + distribution.log_prob(new_scale, action)
+
+    def kls(old_params: Gaussian, params: Gaussian) -> dict[str, Array]:
+        old, new_mean, new_scale = halves(old_params, params)
+        return {"mean": gaussian_kl_per_dimension(old, new_mean), "scale": gaussian_kl_per_dimension(old, new_scale)}
+
+    return Projection(log_prob, kls)
+
+
+class TrustRegionLosses(NamedTuple):
+    penalty: Float[Array, ""]  # for the policy
+    dual: Float[Array, ""]  # for the multipliers
+
+
+def trust_region_losses(
+    kls: Mapping[str, Array], multipliers: Mapping[str, Array], bounds: Mapping[str, float]
+) -> TrustRegionLosses:
+    """L_KL = sg[α] · KL trains the policy, L_α = α · (ε_α − sg[KL]) the multipliers (paper, appendix "SPO").
+
+    Summed over names and, within a name, over dimensions; each has a multiplier of its own, and all dimensions of a
+    name share the value of its bound.
+    """
+    if not set(kls) == set(multipliers) == set(bounds):
+        raise ValueError(
+            "trust_region_losses needs one multiplier and one bound for each KL, by the same names: "
+            f"got KLs {sorted(kls)}, multipliers {sorted(multipliers)}, bounds {sorted(bounds)}."
+        )
+    penalty, dual = jnp.zeros(()), jnp.zeros(())
+    for name, kl in kls.items():
+        multiplier = multipliers[name]
+        if jnp.shape(multiplier) != jnp.shape(kl):
+            raise ValueError(
+                f"trust_region_losses needs a multiplier for each dimension of the KL {name!r}: "
+                f"the KL has shape {jnp.shape(kl)}, the multiplier {jnp.shape(multiplier)}."
+            )
+        penalty += jnp.sum(jax.lax.stop_gradient(multiplier) * kl)
+        dual += jnp.sum(multiplier * (bounds[name] - jax.lax.stop_gradient(kl)))
+    return TrustRegionLosses(penalty, dual)

@@ -1,0 +1,32 @@
+"""Memory: a first-in first-out buffer of trajectories on flashbax, from which sequences are drawn uniformly."""
+
+import flashbax
+
+
+def make_replay(
+    *, num_envs: int, capacity: int, rollout_length: int, batch_size: int, sequence_length: int
+) -> flashbax.trajectory_buffer.TrajectoryBuffer:
+    """A buffer of `capacity` transitions, spread evenly over environments; data has leading axes [num_envs, time].
+
+    Each environment keeps capacity // num_envs steps. Samples have leading axes [batch_size, sequence_length] and may
+    reach over the end of an episode, which is why every transition carries its own ends.
+    """
+    steps_per_env = capacity // num_envs
+    if sequence_length > rollout_length:
+        raise ValueError(
+            f"sequence_length ({sequence_length}) can't exceed rollout_length ({rollout_length}): after the first rollout "
+            "there would be no sequence to draw."
+        )
+    if steps_per_env < rollout_length:
+        raise ValueError(
+            f"replay capacity {capacity} holds {steps_per_env} steps for each of {num_envs} environments, less than one "
+            f"rollout of {rollout_length}: raise the capacity to at least {num_envs * rollout_length}."
+        )
+    return flashbax.make_trajectory_buffer(
+        add_batch_size=num_envs,
+        sample_batch_size=batch_size,
+        sample_sequence_length=sequence_length,
+        period=1,
+        min_length_time_axis=sequence_length,
+        max_length_time_axis=steps_per_env,
+    )

@@ -1,0 +1,1 @@
+"""The loop, written once for every algorithm: steps, evaluations, metrics, checkpoints. Seeds and devices live here."""

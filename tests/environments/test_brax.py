@@ -1,0 +1,203 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("brax")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Brax System, piplines and environments are not actively:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Accessing `(contact|ncon)` directly from `Data`:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:There are no graphics devices:UserWarning"),
+]
+
+from spo.environments.brax import brax, names, render_html  # noqa: E402
+from spo.types import ContinuousActions  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def ant():
+    return brax("ant").train
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    """A small world, quick to compile, where the body doesn't matter."""
+    return brax("inverted_pendulum").train
+
+
+@pytest.fixture(scope="module")
+def short_ant():
+    """A rollout of 12 random steps under a limit of 8: (timesteps of steps, states) stacked over time."""
+    env = brax("ant", time_limit=8).train
+    return env, jax.jit(lambda key: _play(env, key, 12))(jax.random.key(3))
+
+
+def _play(env, key, num_steps):
+    key_reset, key_actions = jax.random.split(key)
+    state, start = env.reset(key_reset)
+    actions = jax.random.uniform(key_actions, (num_steps, env.action_spec.size), minval=-1.0, maxval=1.0)
+
+    def body(state, action):
+        next_state, timestep = env.step(jax.random.key(0), state, action)
+        return next_state, (next_state, timestep)
+
+    _, (states, timesteps) = jax.lax.scan(body, state, actions)
+    return start, states, timesteps
+
+
+def _check_equal_to_brax(name, num_steps, **options):
+    """Random play by the adapter against Brax's own environment, each compiled the same way: a scan of its step."""
+    from brax import envs
+
+    env = brax(name, **options).train
+    if name == "halfcheetah":
+        options["exclude_current_positions_from_observation"] = False
+    raw = envs.get_environment(name, backend="spring", **options)
+
+    def play_raw(key):
+        key_reset, key_actions = jax.random.split(key)
+        state = raw.reset(key_reset)
+        actions = jax.random.uniform(key_actions, (num_steps, raw.action_size), minval=-1.0, maxval=1.0)
+        # Brax changes `done` and a few others from strong to weak types, which a scan refuses.
+        specs = jax.tree.map(lambda leaf: leaf.dtype, state)
+
+        def body(state, action):
+            state = jax.tree.map(jax.lax.convert_element_type, raw.step(state, action), specs)
+            return state, (state.obs, state.reward, state.done, state.metrics)
+
+        return state.obs, jax.lax.scan(body, state, actions)[1]
+
+    start, _, timesteps = jax.jit(lambda key: _play(env, key, num_steps))(jax.random.key(7))
+    with jax.numpy_rank_promotion("allow"):
+        raw_start, (observations, rewards, dones, metrics) = jax.jit(play_raw)(jax.random.key(7))
+    assert float(jnp.ptp(observations, axis=0).max()) > 0.1, "a world that stands still would prove nothing"
+    np.testing.assert_allclose(start.observation, raw_start, atol=1e-6)
+    # Two programs, two orders of summation: contacts amplify the rounding.
+    np.testing.assert_allclose(timesteps.observation, observations, atol=2e-3, rtol=2e-3)
+    np.testing.assert_allclose(timesteps.reward, rewards, atol=2e-3, rtol=2e-3)
+    np.testing.assert_array_equal(timesteps.terminated, dones.astype(bool))
+    assert timesteps.metrics.keys() == metrics.keys()
+
+
+def test_ant_plays_like_brax():
+    _check_equal_to_brax("ant", num_steps=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["halfcheetah", "humanoid", "inverted_pendulum"])
+def test_plays_like_brax(name):
+    _check_equal_to_brax(name, num_steps=20)
+
+
+def test_terminates_like_brax_and_does_not_reset(pendulum):
+    # The pendulum falls within a hundred steps of full throttle, which Brax calls done; it stays down without a reset.
+    env = pendulum
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+
+    def body(state, _):
+        state, timestep = env.step(jax.random.key(0), state, jnp.ones(1))
+        return state, timestep
+
+    timesteps = jax.jit(lambda state: jax.lax.scan(body, state, None, 100)[1])(state)
+    assert not timesteps.terminated[0]
+    first = int(jnp.argmax(timesteps.terminated))
+    assert first > 0
+    assert timesteps.terminated[first : first + 5].all()
+    np.testing.assert_array_equal(timesteps.discount, 1.0 - timesteps.terminated)
+    assert not timesteps.truncated.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "observations", "actions"), [("ant", 27, 8), ("halfcheetah", 18, 6), ("humanoid", 244, 17)]
+)
+def test_sizes(name, observations, actions):
+    env = brax(name).train
+    assert env.observation_spec.shape == (observations,)
+    assert env.action_spec == ContinuousActions(actions, -1.0, 1.0)
+
+
+def test_layout_is_the_same_after_reset_and_step(ant):
+    start = jax.eval_shape(ant.reset, jax.random.key(0))
+    after = jax.eval_shape(ant.step, jax.random.key(1), start[0], jax.ShapeDtypeStruct((8,), jnp.float32))
+    assert jax.tree.structure(start) == jax.tree.structure(after)
+    for before, then in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True):
+        assert (before.shape, before.dtype) == (then.shape, then.dtype)
+        assert not before.weak_type
+        assert not then.weak_type
+
+
+def test_state_keeps_only_what_a_step_reads(ant):
+    state, timestep = jax.eval_shape(ant.reset, jax.random.key(0))
+    assert set(state.inner._fields) == {"pipeline_state", "info"}
+    assert state.inner.info == {}
+    assert timestep.action_mask is None
+
+
+def test_time_limit_truncates(short_ant):
+    _, (start, _, timesteps) = short_ant
+    assert not start.truncated
+    np.testing.assert_array_equal(timesteps.truncated, np.arange(1, 13) >= 8)
+    assert not timesteps.terminated.any()
+
+
+def test_every_reset_draws_a_fresh_start(pendulum):
+    states, timesteps = jax.jit(jax.vmap(pendulum.reset))(jax.random.split(jax.random.key(0), 4))
+    for leaf in (states.inner.pipeline_state.q, timesteps.observation):
+        assert len(np.unique(np.asarray(leaf), axis=0)) == 4
+
+
+def test_a_nan_is_passed_on(pendulum):
+    state, _ = jax.jit(pendulum.reset)(jax.random.key(0))
+    poisoned = state._replace(
+        inner=state.inner._replace(
+            pipeline_state=jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), state.inner.pipeline_state)
+        )
+    )
+    _, timestep = jax.jit(pendulum.step)(jax.random.key(0), poisoned, jnp.zeros(1))
+    assert jnp.isnan(timestep.observation).all()
+
+
+def test_pictures(short_ant):
+    env, (_, states, _) = short_ant
+    first, last = (env.render(jax.tree.map(lambda leaf: leaf[index], states)) for index in (0, -1))  # noqa: B023
+    assert first.shape == (240, 320, 3)
+    assert first.dtype == np.uint8
+    assert (first != last).any()
+    brown = (first[..., 0] > first[..., 2]).mean()  # the ant; sky and floor are bluish
+    assert 0.01 < brown < 0.5
+
+
+def test_episode_page(short_ant):
+    _, (_, states, _) = short_ant
+    listed = [jax.tree.map(lambda leaf, index=index: leaf[index], states) for index in range(3)]
+    page = render_html("ant", listed)
+    assert page.lstrip().startswith("<!DOCTYPE html>")
+    assert len(page) > len(render_html("ant", listed[:1]))
+    with pytest.raises(ValueError, match="at least one state"):
+        render_html("ant", [])
+
+
+def test_names():
+    assert {"ant", "halfcheetah", "humanoid", "walker2d"} <= set(names())
+    assert "fast" not in names()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"name": "aunt"}, "no environment 'aunt'.*Did you mean 'ant'"),
+        ({"name": "ant", "backend": "springs"}, "no backend 'springs': choose one of generalized"),
+        ({"name": "ant", "gravity": 3}, "no option 'gravity': it takes .*ctrl_cost_weight"),
+        ({"name": "swimmer"}, "generalized backend alone"),
+        ({"name": "ant", "time_limit": 0}, "at least one step"),
+    ],
+)
+def test_bad_arguments(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        brax(**arguments)
+
+
+def test_options_reach_brax():
+    assert brax("ant", exclude_current_positions_from_observation=False).train.observation_spec.shape == (29,)
+    assert brax("halfcheetah", exclude_current_positions_from_observation=True).train.observation_spec.shape == (17,)

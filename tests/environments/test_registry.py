@@ -1,0 +1,106 @@
+import sys
+
+import jax
+import pytest
+
+from spo.environments import make, names
+from spo.environments.registry import describe, is_ours, missing
+from spo.types import DiscreteActions, Task
+
+# `names()` imports every library that is installed, to ask it for its names.
+pytestmark = pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")
+
+
+@pytest.mark.parametrize("name", ["rubiks_cube", "sokoban/generated", "tiny/chain", "jumanji/game_2048"])
+def test_makes_by_name(name):
+    if not is_ours(name):
+        pytest.importorskip(name.partition("/")[0])
+    assert name in names()
+    options = {"num_levels": 3, "num_evaluation_levels": 2} if name == "sokoban/generated" else {}
+    task = make(name, **options)
+    assert isinstance(task, Task)
+    _, timestep = jax.eval_shape(task.train.reset, jax.random.key(0))
+    shapes = jax.tree.map(lambda leaf: leaf.shape, timestep.observation)
+    assert shapes == jax.tree.map(lambda spec: spec.shape, task.train.observation_spec)
+
+
+def test_options_arrive():
+    def steps_to_the_end(task):
+        state, timestep = task.train.reset(jax.random.key(1))
+        step = jax.jit(task.train.step)
+        count = 0
+        while not timestep.ended:
+            state, timestep = step(jax.random.key(0), state, 0)
+            count += 1
+        return count
+
+    assert steps_to_the_end(make("rubiks_cube", time_limit=2)) == 2
+    assert steps_to_the_end(make("rubiks_cube", time_limit=3)) == 3
+
+
+def test_generated_sokoban_evaluates_on_other_levels():
+    from spo.environments.sokoban_generator import generate_levels
+
+    train, evaluation = generate_levels(4, 2), generate_levels(5, 2)
+    task = make("sokoban/generated", seed=4, num_levels=2, num_evaluation_levels=2)
+    for environment, levels in ((task.train, train), (task.evaluation, evaluation)):
+        keys = jax.random.split(jax.random.key(0), 16)
+        _, timesteps = jax.vmap(environment.reset)(keys)
+        seen = {board.tobytes() for board in jax.device_get(timesteps.observation)}
+        assert seen == {level.tobytes() for level in levels}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("rubik_cube", {}, "no environment 'rubik_cube'. Did you mean 'rubiks_cube'"),
+        ("sokoban", {}, "no environment 'sokoban'. Did you mean 'sokoban/generated'"),
+        ("sokoban/hard", {}, "no environment 'sokoban/hard'.*sokoban/generated"),
+        ("boxoban/medium", {}, "boxoban/unfiltered"),
+        ("tiny/chains", {}, "Did you mean 'tiny/chain'"),
+        ("rubiks_cube", {"scrambles": 3}, "rubiks_cube has no option 'scrambles': it takes .*min_scrambles"),
+        ("boxoban/unfiltered", {"train": "hard"}, "no option 'train': it takes .*evaluation"),
+        ("tiny/chain", {"size": 3}, "tiny/chain has no option 'size': it takes .*length"),
+        ("tiny/credit", {"size": 3}, "it takes none"),
+    ],
+)
+def test_bad_names_and_options(name, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make(name, **options)
+
+
+def test_a_name_another_library_lacks():
+    pytest.importorskip("jumanji")
+    with pytest.raises(ValueError, match="Did you mean 'snake'"):
+        make("jumanji/snakes")
+
+
+@pytest.mark.parametrize(("family", "extra"), [("brax", "envs"), ("jumanji", "envs"), ("gymnax", "gymnax")])
+def test_a_missing_package_names_the_extra(monkeypatch, family, extra):
+    for module in [module for module in sys.modules if module.partition(".")[0] == family]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "path", [])  # nothing else can be found
+    monkeypatch.setattr(
+        sys, "meta_path", [finder for finder in sys.meta_path if not hasattr(finder, "known_source_files")]
+    )
+    monkeypatch.setitem(sys.modules, family, None)
+    with pytest.raises(ModuleNotFoundError, match=rf'{family} is not installed: pip install "spo-jax\[{extra}\]"'):
+        make(f"{family}/anything")
+    assert family in missing()
+    assert not any(name.startswith(f"{family}/") for name in names())
+
+
+def test_describe_loads_no_data(monkeypatch):
+    monkeypatch.setenv("SPO_DATA", "/nowhere")
+    description = describe("boxoban/unfiltered")
+    assert description.time_limit == 120
+    assert description.environment.action_spec == DiscreteActions(4)
+
+
+def test_importing_the_registry_imports_no_simulator():
+    import subprocess
+
+    simulators = "{'brax', 'jumanji', 'mujoco', 'matplotlib'}"
+    code = f"import sys, spo.environments; print(sorted({simulators} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

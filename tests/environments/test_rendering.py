@@ -1,0 +1,88 @@
+"""Frames and animations: what is written can be read again and shows the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from spo.environments.rendering import rollout_frames, save_animation
+from spo.environments.tiny import tiny
+
+
+def go_on(key, state, timestep):
+    return jnp.int32(1)
+
+
+def distinct_frames(count, height=12, width=20):
+    """Two-coloured pictures, so that a GIF palette holds them exactly: a bar that moves."""
+    frames = np.zeros((count, height, width, 3), np.uint8)
+    for index in range(count):
+        frames[index, :, 2 * index : 2 * index + 2] = (200, 100, 50)
+    return list(frames)
+
+
+def test_a_rollout_shows_the_start_every_state_and_the_end():
+    env = tiny("chain", length=4).evaluation
+    frames = rollout_frames(env, go_on, jax.random.key(0), max_steps=100)
+    state, _ = env.reset(jax.random.key(1))
+    expected = [env.render(state._replace(row=jnp.int32(row))) for row in range(5)]
+    assert len(frames) == 5
+    for ours, theirs in zip(frames, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_rollout_stops_at_max_steps():
+    assert len(rollout_frames(tiny("chain").evaluation, go_on, jax.random.key(0), max_steps=2)) == 3
+
+
+def test_the_policy_is_given_fresh_keys_and_the_current_state():
+    seen = []
+
+    def policy(key, state, timestep):
+        seen.append((jax.random.key_data(key).tolist(), int(state.row), int(jnp.argmax(timestep.observation))))
+        return jnp.int32(1)
+
+    rollout_frames(tiny("chain", length=3).evaluation, policy, jax.random.key(0), max_steps=10)
+    assert [(row, shown) for _, row, shown in seen] == [(0, 0), (1, 1), (2, 2)]
+    assert len({tuple(key) for key, _, _ in seen}) == 3
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".png", ".webp", ".GIF"])
+def test_an_animation_reads_back_as_written(tmp_path, suffix):
+    frames = distinct_frames(5)
+    path = tmp_path / f"animation{suffix}"
+    save_animation(frames, path, fps=20)
+    with Image.open(path) as image:
+        assert image.n_frames == 5
+        for index, frame in enumerate(frames):
+            image.seek(index)
+            image.load()
+            np.testing.assert_array_equal(np.asarray(image.convert("RGB")), frame)
+            assert image.info["duration"] == 50
+        assert image.info["loop"] == 0
+
+
+def test_a_single_frame_and_a_string_for_a_path_will_do(tmp_path):
+    save_animation(distinct_frames(1), str(tmp_path / "one.gif"))
+    with Image.open(tmp_path / "one.gif") as image:
+        assert image.size == (20, 12)
+
+
+def test_what_can_not_be_written_is_said(tmp_path):
+    frames = distinct_frames(2)
+    with pytest.raises(ValueError, match=r"end its name in .gif, .png, .webp"):
+        save_animation(frames, tmp_path / "film.mp4")
+    with pytest.raises(ValueError, match="at least one frame"):
+        save_animation([], tmp_path / "none.gif")
+    with pytest.raises(ValueError, match="positive number of frames per second"):
+        save_animation(frames, tmp_path / "still.gif", fps=0)
+    with pytest.raises(ValueError, match=r"Frame 1 is float64\[12, 20, 3\]"):
+        save_animation([frames[0], frames[1] / 255], tmp_path / "floats.gif")
+    with pytest.raises(ValueError, match=r"Frame 0 is uint8\[12, 20\]"):
+        save_animation([frames[0][..., 0]], tmp_path / "grey.gif")
+    with pytest.raises(ValueError, match="scale them to one size"):
+        save_animation([frames[0], frames[1][:-1]], tmp_path / "sizes.gif")
+    with pytest.raises(ValueError, match="1 or more"):
+        rollout_frames(tiny("chain").evaluation, go_on, jax.random.key(0), max_steps=0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,77 @@
+"""Q networks: one output per discrete action, one input per continuous one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spo.networks import boxoban_architecture, cube_architecture, make_q_network, mlp_architecture
+from spo.types import ContinuousActions, DiscreteActions
+
+KEY = jax.random.key(2)
+VECTOR = jax.ShapeDtypeStruct((5,), jnp.float32)
+CUBE = jax.ShapeDtypeStruct((6, 3, 3), jnp.int32)
+
+
+def test_discrete_values_are_those_of_the_actions():
+    network = make_q_network(CUBE, DiscreteActions(18), cube_architecture(width=16, head_sizes=(8,)))
+    params = network.init(KEY, CUBE)
+    observation = jax.random.randint(KEY, (6, 3, 3), 0, 6)
+    values = network.all_values(params, observation)
+    assert values.shape == (18,)
+    assert len(np.unique(values)) == 18
+    for action in (0, 7, 17):
+        assert network.value(params, observation, jnp.asarray(action)) == values[action]
+
+
+def test_continuous_value_is_a_joint_function_of_observation_and_action():
+    network = make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=2, width=16))
+    params = network.init(KEY, VECTOR)
+    assert network.all_values is None
+    assert params["torso"]["Dense_0"]["kernel"].shape == (5 + 2, 16)
+
+    observation, action = jnp.linspace(-1.0, 1.0, 5), jnp.asarray([0.5, -0.5])
+    assert network.value(params, observation, action).shape == ()
+    # A sum of a function of the state and one of the action has no mixed derivative: this must have one.
+    mixed = jax.jacobian(jax.grad(network.value, argnums=1), argnums=2)(params, observation, action)
+    assert np.abs(mixed).min() > 1e-6
+
+
+def test_twin_critics_are_two_sets_of_parameters():
+    network = make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=1, width=8))
+    params = jax.vmap(network.init, in_axes=(0, None))(jax.random.split(KEY), VECTOR)
+    first, second = jax.vmap(network.value, in_axes=(0, None, None))(params, jnp.ones(5), jnp.zeros(2))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("spec", "actions", "num_parameters"),
+    [
+        (VECTOR, ContinuousActions(2), (7 * 256 + 256) + 3 * (256 * 256 + 256) + 257),
+        (VECTOR, DiscreteActions(4), (5 * 256 + 256) + 3 * (256 * 256 + 256) + 4 * 257),
+        (CUBE, DiscreteActions(18), 24 + (216 * 512 + 512) + 5 * (512 * 512 + 512) + 18 * 513),
+    ],
+)
+def test_default_sizes_are_the_papers(spec, actions, num_parameters):
+    params = jax.eval_shape(lambda: make_q_network(spec, actions).init(KEY, spec))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_parameters
+
+
+def test_dtype_is_that_of_the_computation_alone():
+    observation, action = jnp.linspace(-1.0, 1.0, 5), jnp.asarray([0.5, -0.5])
+    networks = [
+        make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=2, width=16, dtype=dtype))
+        for dtype in (jnp.float32, jnp.bfloat16)
+    ]
+    params = networks[1].init(KEY, VECTOR)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype("float32")}
+    exact, rounded = (network.value(params, observation, action) for network in networks)
+    assert rounded.dtype == jnp.float32
+    assert exact != rounded
+    np.testing.assert_allclose(exact, rounded, atol=0.05)
+
+
+def test_a_grid_torso_refuses_continuous_actions():
+    network = make_q_network(CUBE, ContinuousActions(2), boxoban_architecture())
+    with pytest.raises(ValueError, match="use mlp_architecture"):
+        network.init(KEY, CUBE)
