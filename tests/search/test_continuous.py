@@ -90,6 +90,7 @@ def test_best_action_is_the_heaviest_root_sample():
             num_particles=16,
             horizon=4,
             temperature=0.2,
+            unroll=1,
             resample_period=1,
             distribution=gaussian,
         )

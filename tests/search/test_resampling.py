@@ -171,6 +171,7 @@ def _lowered(num_particles, horizon, resample_fn, *, ess_threshold=None, with_an
             horizon=horizon,
             temperature=1.0,
             resample_period=2,
+            unroll=1,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,
             with_ancestry=with_ancestry,

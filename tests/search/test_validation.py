@@ -319,5 +319,5 @@ def test_checked_takes_a_policy_with_everything_bound():
 
 
 def test_checked_outside_jit():
-    error, _ = spo.search.checked(spo.search.search)(KEY, ROOT, model_fn, **SIZES)
+    error, _ = spo.search.checked(spo.search.search)(KEY, ROOT, model_fn, **{**SIZES, "horizon": 1})
     error.throw()

@@ -168,7 +168,9 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
     )
     # A shared torso learns with the actor: one group more would have nothing to say.
     groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
-    optimiser = optax.multi_transform({name: _adam(config.learning_rate, config) for name in ("actor", "critic")}, groups)
+    optimiser = optax.multi_transform(
+        {name: _adam(config.learning_rate, config) for name in ("actor", "critic")}, groups
+    )
     dual_optimiser = _adam(config.dual_learning_rate, config)
     run_search = functools.partial(
         search.search,
@@ -265,7 +267,9 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         """All losses over a batch with leading axes [batch_size, sequence_length]; each trains its own variables."""
         over_batch = functools.partial(_over, depth=2)
         critic = over_batch(network.critic, in_axes=(None, 0))
-        new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(params, batch.observation, batch.action_mask)
+        new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(
+            params, batch.observation, batch.action_mask
+        )
         old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(old_params, batch.observation, batch.action_mask)
 
         # Critic: GAE over the real rollout, with values of the target critic.
@@ -295,9 +299,9 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         # Temperature: spend the KL budget of the search, no more and no less.
         temperature = losses.positive_from_raw(duals.raw_temperature)
         temperature_loss = jnp.mean(
-            over_batch(lambda advantages: losses.temperature_loss(temperature, advantages, config.temperature_kl_bound))(
-                plans.temperature_advantages
-            )
+            over_batch(
+                lambda advantages: losses.temperature_loss(temperature, advantages, config.temperature_kl_bound)
+            )(plans.temperature_advantages)
         )
         total = policy_loss + value_loss
         if config.trust_region:

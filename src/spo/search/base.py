@@ -87,8 +87,8 @@ class Ancestry(NamedTuple):
     """The whole search, for drawing it: recorded on request only, since it costs memory of order N · H."""
 
     parent: Integer[Array, "B H N"]  # the particle's index at the depth above; at depth 0 its root sample
-    action: Action  # [B, H, N, ...] the action that led here
-    reward: Float[Array, "B H N"]
+    action: Action  # [B, H, N, ...] the action that led here; without meaning once the particle has ended
+    reward: Float[Array, "B H N"]  # 0 once it has ended
     log_weights: Float[Array, "B H N"]  # after the step, before any resample
     survivor: Integer[Array, "B N"]  # index at the last depth of each particle of the read-out
 

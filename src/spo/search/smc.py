@@ -211,7 +211,9 @@ def search(
             num_root_actions=loop.num_root_actions,
             resampled=~everyone,
             log_normaliser=loop.log_normaliser + weights.log_mean,
-            lineage=None if loop.parent is None else _Lineage(loop.parent, action, step.reward, particles.log_weights),
+            lineage=None
+            if loop.parent is None
+            else _Lineage(loop.parent, action, jnp.where(live, step.reward, 0.0), particles.log_weights),
         )
         loop = loop._replace(
             particles=particles,

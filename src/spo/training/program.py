@@ -40,7 +40,9 @@ def make_mesh(num_devices: int | None = None) -> Mesh:
     devices = jax.devices()
     if num_devices is not None:
         if not 1 <= num_devices <= len(devices):
-            raise ValueError(f"num_devices must lie between 1 and the {len(devices)} devices there are, got {num_devices}.")
+            raise ValueError(
+                f"num_devices must lie between 1 and the {len(devices)} devices there are, got {num_devices}."
+            )
         devices = devices[:num_devices]
     return Mesh(np.array(devices), (DEVICE_AXIS,))
 
@@ -54,7 +56,9 @@ def make_program(algorithm: Algorithm, evaluation_environment: Environment, mesh
             key_learner, key_worker = jax.random.split(key)
             return algorithm.init(key_learner, jax.random.fold_in(key_worker, jax.lax.axis_index(DEVICE_AXIS)))
 
-        return _add_device_axis(jax.vmap(init_seed)(seed_keys(key, num_seeds)))
+        # One seed after the other: a vmapped orthogonal initialisation is a batched QR, and several of those at once
+        # wait for each other's threads for ever on a CPU with few cores (seen with jaxlib 0.10.2 on two).
+        return _add_device_axis(jax.lax.map(init_seed, seed_keys(key, num_seeds)))
 
     def run(num_iterations: int, state: TrainState) -> tuple[TrainState, Metrics]:
         def iterate(state: TrainState, _: None) -> tuple[TrainState, Metrics]:

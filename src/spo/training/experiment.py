@@ -1,0 +1,151 @@
+"""What is run: a task, an algorithm, a network and how they are judged, as plain data that JSON can hold."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from spo import environments
+from spo.algorithms.base import Algorithm
+from spo.algorithms.spo import SPOConfig, make_spo
+from spo.networks import (
+    ActorCritic,
+    Architecture,
+    cube_architecture,
+    make_network,
+    mlp_architecture,
+    paper_architecture,
+)
+from spo.training.program import Program, make_mesh, make_program
+from spo.types import Environment, Task
+
+#: name -> its configuration and (task, network, config, num_devices) -> Algorithm
+ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {"spo": (SPOConfig, make_spo)}
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The paper's network for the task, in other sizes if wanted."""
+
+    width: int | None = None
+    """Units per layer (cube 512, Brax 256); None: the paper's."""
+    depth: int | None = None
+    """Layers of the network (cube 2, Brax 4); None: the paper's."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the network computes in; parameters are float32 always."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How a run is judged, on the evaluation variant of the task."""
+
+    num_evaluations: int = 20
+    """Evaluations during training; the parameters of the best one are kept."""
+    episodes: int = 128
+    """Episodes of each."""
+    final_episodes: int = 1280
+    """Episodes at the end, with the best parameters."""
+    use_search: bool = True
+    """Act by search, or by the bare policy."""
+    greedy: bool = False
+    """Take the most likely action, or draw one."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run: everything that decides its result."""
+
+    task: str = "rubiks_cube"
+    """Environment, as `spo envs` lists them."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the environment."""
+    algorithm: str = "spo"
+    """Learning algorithm."""
+    steps: float = 1e8
+    """Environment steps, per seed. The last iteration is finished."""
+    seed: int = 0
+    """Where all randomness comes from."""
+    num_seeds: int = 1
+    """Independent runs in one program; run s is the same however many run beside it."""
+    num_devices: int | None = None
+    """Devices to share the work; None: all there are."""
+    logs_per_evaluation: int = 5
+    """Lines of metrics between two evaluations."""
+    config: Any = field(default_factory=SPOConfig)
+    """The algorithm's hyper-parameters."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """The evaluations."""
+
+
+class Built(NamedTuple):
+    """An experiment made ready to run."""
+
+    task: Task
+    network: ActorCritic
+    algorithm: Algorithm
+    program: Program
+
+
+def build(experiment: Experiment) -> Built:
+    _, make_algorithm = _find_algorithm(experiment.algorithm)
+    task = environments.make(experiment.task, **experiment.task_options)
+    network = make_network(
+        task.train.observation_spec, task.train.action_spec, make_architecture(task.train, experiment.network)
+    )
+    mesh: Mesh = make_mesh(experiment.num_devices)
+    algorithm = make_algorithm(task, network, experiment.config, mesh.devices.size)
+    return Built(task, network, algorithm, make_program(algorithm, task.evaluation, mesh, experiment.num_seeds))
+
+
+def make_architecture(environment: Environment, config: NetworkConfig) -> Architecture:
+    dtype = jnp.dtype(config.dtype)
+    architecture = paper_architecture(environment.observation_spec, dtype)
+    if config.width is None and config.depth is None:
+        return architecture
+    if architecture.torso.__class__.__name__ == "CubeTorso":
+        width = config.width or 512
+        return cube_architecture(width=width, num_layers=config.depth or 2, head_sizes=(width,), dtype=dtype)
+    if architecture.torso.__class__.__name__ == "MLP":
+        return mlp_architecture(depth=config.depth or 4, width=config.width or 256, dtype=dtype)
+    raise ValueError("network.width and network.depth apply to the cube and to flat observations only.")
+
+
+def to_json(experiment: Experiment) -> dict[str, Any]:
+    return dataclasses.asdict(experiment)
+
+
+def from_json(data: dict[str, Any]) -> Experiment:
+    """The experiment that `to_json` wrote. Anything unknown is refused: it would be silently lost."""
+    config_type, _ = _find_algorithm(data["algorithm"])
+    return Experiment(
+        **{
+            **data,
+            "config": _dataclass_from_json(config_type, data["config"]),
+            "network": _dataclass_from_json(NetworkConfig, data["network"]),
+            "evaluation": _dataclass_from_json(EvaluationConfig, data["evaluation"]),
+        }
+    )
+
+
+def _dataclass_from_json(kind: type, data: dict[str, Any]) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    unknown = set(data) - set(fields)
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}: was it written by another version?")
+    values = {}
+    for name, value in data.items():
+        default = fields[name].default_factory
+        nested = isinstance(value, dict) and default is not dataclasses.MISSING and dataclasses.is_dataclass(default)
+        values[name] = _dataclass_from_json(default, value) if nested else value  # type: ignore[arg-type]
+    return kind(**values)
+
+
+def _find_algorithm(name: str) -> tuple[type, Callable[..., Algorithm]]:
+    if name not in ALGORITHMS:
+        raise ValueError(f"There is no algorithm {name!r}: choose from {', '.join(sorted(ALGORITHMS))}.")
+    return ALGORITHMS[name]
