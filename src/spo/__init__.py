@@ -1,5 +1,19 @@
-"""Planning by particles in JAX: see `spo.search` for the planner."""
+"""Planning by particles in JAX: `spo.search` is the planner, `spo.train(world, steps=1e5)` trains SPO with it."""
+
+from typing import TYPE_CHECKING, Any
 
 from spo._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from spo.training.library import load, train
+
+__all__ = ["__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports training when it is asked for: the search needs none of it."""
+    if name in ("load", "train"):
+        from spo.training import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,13 +14,13 @@ def make_replay(
     steps_per_env = capacity // num_envs
     if sequence_length > rollout_length:
         raise ValueError(
-            f"sequence_length ({sequence_length}) can't exceed rollout_length ({rollout_length}): after the first rollout "
-            "there would be no sequence to draw."
+            f"sequence_length ({sequence_length}) can't exceed rollout_length ({rollout_length}): after the first "
+            "rollout there would be no sequence to draw."
         )
     if steps_per_env < rollout_length:
         raise ValueError(
-            f"replay capacity {capacity} holds {steps_per_env} steps for each of {num_envs} environments, less than one "
-            f"rollout of {rollout_length}: raise the capacity to at least {num_envs * rollout_length}."
+            f"replay capacity {capacity} holds {steps_per_env} steps for each of {num_envs} environments, less than "
+            f"one rollout of {rollout_length}: raise the capacity to at least {num_envs * rollout_length}."
         )
     return flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,

@@ -48,7 +48,7 @@ class Worker(NamedTuple):
 
 
 class Experience(NamedTuple):
-    """One step as it happened. `next_observation` is the real one: at an end the episode's last, never a fresh start's."""
+    """One step as it happened. `next_observation` is the real one: at an end the last of the episode that ended."""
 
     observation: Observation
     action_mask: Bool[Array, " A"] | None
@@ -75,8 +75,8 @@ def rollout(
 ) -> tuple[Worker, Experience, Metrics]:
     """Acts for `length` steps in every environment; experience has leading axes [length, E].
 
-    Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums, beside the
-    number of episodes, so that they can be averaged over however many rollouts.
+    Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums, beside
+    the number of episodes, so that they can be averaged over however many rollouts.
     """
     step_and_reset = jax.vmap(auto_reset(environment))
     num_envs = worker.episode_length.shape[0]

@@ -1,8 +1,8 @@
 """SPO: Sequential Monte Carlo Policy Optimisation (paper, Algorithm 2), for discrete and continuous actions.
 
     E-step   act by SMC search; remember what it found: the particles' root actions and weights
-    M-step   fit the policy to the weighted root actions by maximum likelihood, inside a trust region around the old one;
-             fit the critic to GAE targets; tune the search's temperature so that it improves the policy by a set KL
+    M-step   fit the policy to the weighted root actions by maximum likelihood, inside a trust region around the old
+             one; fit the critic to GAE targets; tune the search's temperature to improve the policy by a set KL
 
 Discrete and continuous differ in the distribution and in what the trust region bounds, and in nothing else.
 """
@@ -29,7 +29,7 @@ from spo.algorithms.base import (
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.replay import make_replay
-from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
+from spo.types import Action, Array, ContinuousActions, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Plan(NamedTuple):
 
 
 def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: int = 1) -> Algorithm:
-    """SPO on a task, as the training loop takes it. `num_devices` share the environments, the replay and the batches."""
+    """SPO on a task, as the training loop takes it. Devices share the environments, the replay and the batches."""
     _check(config, num_devices)
     distribution = network.distribution
     discrete = isinstance(task.train.action_spec, DiscreteActions)
@@ -155,6 +155,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         initial_multipliers = {"policy": config.initial_multiplier}
         multiplier_shape: tuple[int, ...] = ()
     else:
+        assert isinstance(task.train.action_spec, ContinuousActions)
         projection = losses.decoupled_projection(distribution)
         bounds = {"mean": config.mean_kl_bound, "scale": config.scale_kl_bound}
         initial_multipliers = {"mean": config.initial_mean_multiplier, "scale": config.initial_scale_multiplier}

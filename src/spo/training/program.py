@@ -1,8 +1,8 @@
 """What is compiled: an algorithm over many seeds and a mesh of devices.
 
-The learner is replicated and the workers are split: each device has its own environments and its own share of the replay,
-and the algorithm averages gradients over `DEVICE_AXIS`. One device is a mesh of length 1. Seeds are a vmapped axis
-inside. So learners have leading axes [seed, ...] and workers [device, seed, ...].
+The learner is replicated and the workers are split: each device has its own environments and its own share of the
+replay, and the algorithm averages gradients over `DEVICE_AXIS`. One device is a mesh of length 1. Seeds are a vmapped
+axis inside. So learners have leading axes [seed, ...] and workers [device, seed, ...].
 """
 
 import functools

@@ -1,18 +1,10 @@
-"""The command `spo`: one function per subcommand, whose arguments are the options and whose docstring is the help."""
+"""Commands about worlds: which there are, and their data."""
 
 import contextlib
 import io
-import sys
 import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
-
-from spo._version import __version__
-
-DESCRIPTION = (
-    "Planning by particles. `spo COMMAND --help` says more about a command; `spo --version` prints the version."
-)
 
 
 def envs(*, filter: str = "", sizes: bool = False) -> None:
@@ -95,35 +87,8 @@ def download(
         raise SystemExit(1)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"envs": envs, "download": download}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. What a person can set right is answered in a sentence and with exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--version"]:
-        print(__version__)
-        return
-    try:
-        import rich  # noqa: F401
-        import tyro
-    except ModuleNotFoundError as error:
-        raise SystemExit(f'spo: the command line needs {error.name}: pip install "spo-jax[envs]" brings it.') from None
-    try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="spo", description=DESCRIPTION, args=list(arguments) or ["--help"]
-        )
-    except (ValueError, ImportError, OSError) as error:
-        print(f"spo: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
 @contextlib.contextmanager
 def _quiet() -> Any:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
-
-
-if __name__ == "__main__":
-    main()

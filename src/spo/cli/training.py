@@ -1,0 +1,134 @@
+"""The command `spo train`."""
+
+import dataclasses
+import datetime
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    from spo.training.experiment import Experiment
+
+DEFAULT_PRESET = "default"
+
+
+def train(*arguments: str) -> None:
+    """Train an agent: `spo train`, or `spo train paper/ant --num-seeds 5`."""
+    import tyro
+
+    from spo import presets
+    from spo.cli import options
+
+    preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    resume = options.first_value(arguments, "--resume")
+    if resume is not None and preset is not None:
+        raise ValueError(f"--resume goes on with the settings of {resume}: leave {preset} out.")
+    start = saved_experiment(Path(resume)) if resume else presets.get(preset or DEFAULT_PRESET)
+    start = _with_other_kinds(start, arguments)
+    rest, other_task_options = options.take_other_task_options(arguments, start)
+    kind = dataclasses.make_dataclass("TrainOptions", [*_run_fields(preset), *options.experiment_fields(start)])
+    parsed: Any = tyro.cli(
+        kind,
+        prog="spo train",
+        description=(
+            f"Train an agent. Defaults below are those of the preset {preset or DEFAULT_PRESET}; "
+            f"presets are {', '.join(presets.PRESETS)}."
+        ),
+        args=rest,
+    )
+    if preset is None and parsed.preset != DEFAULT_PRESET:
+        raise ValueError(f"Name the preset first: spo train {parsed.preset} ...")
+    if resume and parsed.run is not None:
+        raise ValueError(f"A run is resumed where it lies, in {resume}: leave --run out.")
+    experiment = options.experiment_from(parsed, other_task_options)
+    folder = Path(resume) if resume else parsed.run or _new_folder(preset or DEFAULT_PRESET)
+    run(
+        experiment,
+        folder,
+        resume=bool(resume),
+        start_from=parsed.start_from,
+        deterministic=parsed.deterministic,
+        quiet=parsed.quiet,
+    )
+
+
+def run(
+    experiment: "Experiment",
+    folder: Path,
+    *,
+    resume: bool = False,
+    start_from: Path | None = None,
+    deterministic: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Train with a display, then draw the learning curve and say what came of it."""
+    import jax
+
+    from spo.training import loop, progress, report
+
+    try:
+        loop.train(
+            experiment,
+            folder,
+            reporter=progress.make_reporter(quiet),
+            resume=resume,
+            start_from=start_from,
+            deterministic=deterministic,
+        )
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # what a shell expects; the loop has said how to go on
+    except loop.NonFiniteError as error:
+        print(f"spo: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise ValueError(
+            "The device ran out of memory. Fewer of these need less: --num-seeds, --num-envs, --search.num-particles, "
+            "--batch-size, --replay-size, --evaluation.final-episodes."
+        ) from error
+    report.draw_learning_curve(
+        folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
+    )
+    if not quiet:
+        print(report.report(folder))
+
+
+def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
+    from tyro.conf import Positional, arg
+
+    def option(field: str, kind: Any, default: Any, help: str, **naming: Any) -> tuple[str, Any, Any]:
+        return field, Annotated[kind, arg(help=help, **naming)], dataclasses.field(default=default)
+
+    return [
+        option("preset", Positional[str], preset or DEFAULT_PRESET, "What to start from.", metavar="PRESET"),
+        option("run", Path | None, None, "Folder of the run; None: runs/, then the preset and the time."),
+        option("resume", Path | None, None, "Go on with this run, as it was set up, from its last checkpoint."),
+        option("start_from", Path | None, None, "Start with what an exported file has learned.", name="from"),
+        option("deterministic", bool, False, "The same bits every time, on a GPU too: slower there."),
+        option("quiet", bool, False, "Show nothing while it runs."),
+    ]
+
+
+def _with_other_kinds(experiment: "Experiment", arguments: tuple[str, ...]) -> "Experiment":
+    """Another algorithm or task has other options: the preset's would make no sense with it."""
+    from spo.cli.options import first_value
+    from spo.training.experiment import ALGORITHMS
+
+    algorithm, task = first_value(arguments, "--algorithm"), first_value(arguments, "--task")
+    if algorithm in ALGORITHMS and algorithm != experiment.algorithm:
+        experiment = dataclasses.replace(experiment, algorithm=algorithm, config=ALGORITHMS[algorithm][0]())
+    if task is not None and task != experiment.task:
+        experiment = dataclasses.replace(experiment, task=task, task_options={})
+    return experiment
+
+
+def saved_experiment(folder: Path) -> "Experiment":
+    from spo.training.run_folder import RunFolder
+
+    return RunFolder.open(folder).experiment
+
+
+def _new_folder(preset: str) -> Path:
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{preset.replace('/', '-')}-{now}"

@@ -1,0 +1,156 @@
+"""Training as a function call, `spo.train(world, steps=1e5)`, and a saved run as an agent, `spo.load(folder)`.
+
+No folder, no display: for those, and for resuming, see `spo.training.loop`.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spo import environments
+from spo.algorithms.base import Algorithm
+from spo.algorithms.spo import SPOConfig, make_spo
+from spo.networks import make_network
+from spo.training.experiment import EvaluationConfig, NetworkConfig, build, make_architecture
+from spo.training.program import make_mesh, make_program
+from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
+
+#: For worlds that are small or cheap: learns from fewer steps than the paper's settings, which are `SPOConfig()`.
+SMALL = SPOConfig(
+    num_envs=64, rollout_length=16, sequence_length=16, learning_rate=1e-3, dual_learning_rate=5e-3, trust_region=False
+)
+PAPER_NETWORK = NetworkConfig()
+FEW_EVALUATIONS = EvaluationConfig(num_evaluations=10, final_episodes=128)
+
+
+class Agent(NamedTuple):
+    """What training leaves to act with."""
+
+    #: (key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the world; jitted. Without
+    #: search nothing looks at the state: None will do.
+    act: Callable[..., Action]
+    params: Any
+    summary: dict[str, Any]
+
+
+def train(
+    world: Task | Environment | str,
+    steps: float = 1e5,
+    *,
+    seed: int = 0,
+    config: SPOConfig = SMALL,
+    network: NetworkConfig = PAPER_NETWORK,
+    evaluation: EvaluationConfig = FEW_EVALUATIONS,
+    on_evaluation: Callable[[dict[str, float]], None] | None = None,
+) -> Agent:
+    """Trains SPO on a world and returns the agent with the parameters of the best evaluation.
+
+    Args:
+        world: a task, an environment (to train in, to be judged in and to plan with) or a name from `spo envs`.
+        steps: environment steps; the last iteration is finished.
+        seed: where all randomness comes from.
+        config, network, evaluation: as in an `Experiment`.
+        on_evaluation: called with the means of every evaluation, such as `print`.
+    """
+    with jax.numpy_rank_promotion("allow"):  # the replay's library promotes ranks, which callers may forbid
+        return _train(_as_task(world), steps, seed, config, network, evaluation, on_evaluation)
+
+
+def _train(
+    task: Task,
+    steps: float,
+    seed: int,
+    config: SPOConfig,
+    network: NetworkConfig,
+    evaluation: EvaluationConfig,
+    on_evaluation: Callable[[dict[str, float]], None] | None,
+) -> Agent:
+    architecture = make_architecture(task.train, network)
+    algorithm = make_spo(task, make_network(task.train.observation_spec, task.train.action_spec, architecture), config)
+    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
+    started = time.perf_counter()
+    key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
+    state = program.init(key_init)
+    num_iterations = max(1, -int(-steps // algorithm.env_steps_per_iteration))
+    per_evaluation = -(-num_iterations // evaluation.num_evaluations)
+    judge = functools.partial(_judge, program.evaluate, evaluation)
+    best, best_return, curve = state.learner, -np.inf, []
+    done = 0
+    while done < num_iterations:
+        length = min(per_evaluation, num_iterations - done)
+        state, _ = program.run(state, length)
+        done += length
+        means = judge(state.learner, jax.random.fold_in(key_evaluation, done), evaluation.episodes)
+        curve.append({"env_steps": done * algorithm.env_steps_per_iteration, **means})
+        if on_evaluation is not None:
+            on_evaluation(curve[-1])
+        if means["return"] > best_return:
+            best, best_return = state.learner, means["return"]
+    summary = {
+        "env_steps": done * algorithm.env_steps_per_iteration,
+        "final": judge(best, key_final, evaluation.final_episodes),
+        "evaluations": curve,
+        "wall_seconds": time.perf_counter() - started,
+    }
+    return make_agent(algorithm, _member(best, 0), summary)
+
+
+def load(folder: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
+    """The agent of a run that `spo train` saved. `member` is one of its seeds."""
+    import json
+
+    from spo.training.run_folder import RunFolder, load_learner
+
+    experiment, learner = load_learner(Path(folder), which)
+    summary_path = RunFolder.open(Path(folder)).summary_path
+    summary = json.loads(summary_path.read_text("utf-8")) if summary_path.exists() else {}
+    return make_agent(build(experiment).algorithm, _member(learner, member), summary)
+
+
+def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any]) -> Agent:
+    """An agent from what one seed has learned."""
+
+    @functools.partial(jax.jit, static_argnames=("use_search", "greedy"))
+    def act(
+        learner: Any, key: PRNGKey, state: State, timestep: TimeStep, *, use_search: bool = True, greedy: bool = False
+    ) -> Action:
+        batch_of_one = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, timestep))
+        actions = algorithm.act(learner, key, *batch_of_one, use_search=use_search, greedy=greedy)
+        return jax.tree.map(lambda x: x[0], actions)
+
+    # The learner is an argument of what is compiled, not a constant inside it.
+    return Agent(functools.partial(act, learner), learner.params, summary)
+
+
+def _as_task(world: Task | Environment | str) -> Task:
+    if isinstance(world, str):
+        return environments.make(world)
+    if isinstance(world, Environment):
+        return Task(train=world, evaluation=world, model=world)
+    if isinstance(world, Task):
+        return world
+    raise ValueError(
+        f"Can't train on a {type(world).__name__}: give a spo.types.Task, a spo.types.Environment or a name."
+    )
+
+
+def _judge(
+    evaluate: Callable[..., Any], evaluation: EvaluationConfig, learner: Any, key: PRNGKey, num_episodes: int
+) -> dict[str, float]:
+    episodes = evaluate(learner, key, num_episodes, evaluation.use_search, evaluation.greedy)
+    values = {"return": episodes.returns, "length": episodes.lengths, **episodes.metrics}
+    return {name: float(np.mean(value)) for name, value in values.items()}
+
+
+def _member(learner: Any, member: int) -> Any:
+    """One seed of a learner whose leaves are [seed, ...]."""
+    return jax.tree.map(lambda leaf: leaf[member], learner)
+
+
+__all__ = ["SMALL", "Agent", "load", "make_agent", "train"]
