@@ -9,7 +9,7 @@ JOBS ?= 2
 # What is installed beside the search: `make setup EXTRAS=dev,cuda` adds the libraries for an NVIDIA GPU.
 EXTRAS ?= dev
 # The main job, in one line.
-TRAIN := $(RUN) examples/planning_in_a_chain.py
+TRAIN := $(VENV)/bin/spo train
 
 # Versions we test with come first. A command may exist and still not run (a shim without its version), so each one is
 # asked; `make setup PYTHON=...` names another.
@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
 
-train: $(INSTALLED) ## the main job: searches a chain and compares what it finds with the exact answer
+train: $(INSTALLED) ## the main job: SPO learns to solve Rubik's cubes, in about three minutes on two cores
 	$(TRAIN)
 
 test: $(INSTALLED) ## the tests that take seconds

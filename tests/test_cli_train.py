@@ -274,15 +274,13 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     real_build = experiment.build
     monkeypatch.setattr(experiment, "build", build)
     out = tmp_path / "result.json"
-    answer = spo_command(
-        capsys, "evaluate", str(run), "--search.horizon", "3", "--episodes", "8", "--greedy", "--out", str(out)
-    )
+    answer = spo_command(capsys, "evaluate", str(run), "--search.horizon", "3", "--episodes", "8", "--out", str(out))
     assert answer.code == 0, answer.err
     assert (searches[-1].horizon, searches[-1].num_particles) == (3, 4)
-    assert calls == [(8, True, True)]  # episodes, by search, greedily
+    assert calls == [(8, True, False)]  # episodes, by search, greedily
     result = json.loads(out.read_text())
     assert (result["search"]["horizon"], result["search"]["num_particles"]) == (3, 4)
-    assert (result["parameters"], result["episodes"], result["greedy"]) == ("best", 8, True)
+    assert (result["parameters"], result["episodes"], result["greedy"]) == ("best", 8, False)
     for name in ("solved", "return", "length"):
         assert len(result["per_seed"][name]) == 2
         assert result[name]["low"] <= result[name]["mean"] <= result[name]["high"]
@@ -307,13 +305,23 @@ def test_evaluate_by_the_policy_alone_repeats_itself(run: Path, capsys, tmp_path
 
     monkeypatch.setattr(library, "make_agent", make_agent)
     for name in ("a", "b"):
-        arguments = ("--policy-only", "--last", "--episodes", "8", "--seed", "5", "--out", str(tmp_path / name))
+        arguments = (
+            "--policy-only",
+            "--greedy",
+            "--last",
+            "--episodes",
+            "8",
+            "--seed",
+            "5",
+            "--out",
+            str(tmp_path / name),
+        )
         assert spo_command(capsys, "evaluate", str(run), *arguments).code == 0
         results.append(json.loads((tmp_path / name).read_text()))
     assert results[0]["search"] is None
     assert results[0]["parameters"] == "last"
     assert results[0]["per_seed"] == results[1]["per_seed"]
-    assert asked_for[0] == {"use_search": False, "greedy": False}  # what is timed is what was played
+    assert asked_for[0] == {"use_search": False, "greedy": True}  # what is timed is what was played
 
 
 def test_evaluate_answers_wrong_options(run: Path, capsys):
@@ -384,9 +392,9 @@ def test_five_lines_train_an_agent_that_knows_the_better_arm():
         world, steps=2000, config=TINY_CONFIG, network=TINY_NETWORK, evaluation=evaluation, on_evaluation=seen.append
     )
     state, timestep = world.reset(jax.random.key(1))
-    assert int(agent.act(jax.random.key(2), state, timestep)) == 2
+    assert int(agent.act(jax.random.key(2), state, timestep, greedy=True)) == 2
     assert int(agent.act(jax.random.key(2), None, timestep, use_search=False, greedy=True)) == 2
-    assert agent.summary["final"]["return"] > 0.9
+    assert agent.summary["final"]["return"] > 0.8  # untrained: 0.5
     assert agent.summary["evaluations"] == seen
     assert [entry["env_steps"] for entry in seen] == [1024, 2048]
 

@@ -1,6 +1,8 @@
 """What the documents say is run: code blocks, the notebook, the names of make's targets and links between files."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,9 @@ def test_notebooks_run(path: Path, tmp_path: Path):
     notebook = jupytext.read(path)
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+def test_performance_tables_show_the_stored_figures():
+    script = ROOT / "tools" / "performance_tables.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

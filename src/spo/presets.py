@@ -31,7 +31,7 @@ PRESETS: dict[str, Experiment] = {
     "default": Experiment(
         task="rubiks_cube",
         task_options={"min_scrambles": 1, "max_scrambles": 4, "eval_scrambles": 4},
-        steps=5e5,
+        steps=3e5,
         network=NetworkConfig(width=256),
         config=SPOConfig(
             num_envs=128,
@@ -41,8 +41,9 @@ PRESETS: dict[str, Experiment] = {
             dual_learning_rate=5e-3,
             gamma=0.9,
             trust_region=False,
+            root_exploration_weight=0.0,
         ),
-        evaluation=EvaluationConfig(num_evaluations=10),
+        evaluation=EvaluationConfig(num_evaluations=8),
     ),
     "paper/ant": Experiment(task="brax/ant", steps=_PAPER_STEPS, config=_CONTINUOUS),
     "paper/halfcheetah": Experiment(task="brax/halfcheetah", steps=_PAPER_STEPS, config=_CONTINUOUS),

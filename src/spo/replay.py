@@ -1,6 +1,10 @@
 """Memory: a first-in first-out buffer of trajectories on flashbax, from which sequences are drawn uniformly."""
 
+import dataclasses
+from typing import Any
+
 import flashbax
+import jax
 
 
 def make_replay(
@@ -22,7 +26,7 @@ def make_replay(
             f"replay capacity {capacity} holds {steps_per_env} steps for each of {num_envs} environments, less than "
             f"one rollout of {rollout_length}: raise the capacity to at least {num_envs * rollout_length}."
         )
-    return flashbax.make_trajectory_buffer(
+    buffer = flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,
         sample_batch_size=batch_size,
         sample_sequence_length=sequence_length,
@@ -30,3 +34,9 @@ def make_replay(
         min_length_time_axis=sequence_length,
         max_length_time_axis=steps_per_env,
     )
+
+    def sample(state: Any, key: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"):  # flashbax promotes ranks, which the rest of the program may forbid
+            return buffer.sample(state, key)
+
+    return dataclasses.replace(buffer, sample=sample)

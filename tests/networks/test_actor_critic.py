@@ -198,7 +198,7 @@ def test_both_is_actor_and_critic(name):
 @pytest.mark.parametrize(
     ("name", "in_torso", "in_head"),
     [
-        ("cube", 1 + 1 + 4, 2),  # embedding, first layer, two blocks of two
+        ("cube", 1 + 2, 2),  # embedding, two layers
         ("boxoban", 2 * (1 + 4), 3),  # two groups of a convolution and two blocks of two
     ],
 )

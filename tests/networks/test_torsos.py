@@ -106,8 +106,8 @@ def test_resnet_keeps_the_grid_and_flattens_it():
 
 @pytest.mark.parametrize("num_layers", [1, 9])
 def test_a_deeper_stack_starts_with_features_of_bounded_size(num_layers):
-    # What the layers add is never negative, so its mean adds up: about sqrt(n) for n layers of gain 1/sqrt(n). Measured:
-    # 1 for one layer, 17 for nine. With the full gain it would grow geometrically.
+    # What the layers add is never negative, so its mean adds up: about sqrt(n) for n layers of gain 1/sqrt(n).
+    # Measured: 1 for one layer, 17 for nine. With the full gain it would grow geometrically.
     module = ResidualMLP(width=256, num_layers=num_layers)
     x = jax.random.normal(KEY, (64, 256))
     params = module.init(KEY, x[0])["params"]

@@ -38,13 +38,5 @@ def shared_compilation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nothing has interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    with jax.numpy_rank_promotion("allow"):
-        loop.train(tiny_experiment(), folder, checkpoint_seconds=0.0)
+    loop.train(tiny_experiment(), folder, checkpoint_seconds=0.0)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def rank_promotion() -> Iterator[None]:
-    """flashbax promotes ranks, so whole runs can't forbid it."""
-    with jax.numpy_rank_promotion("allow"):
-        yield

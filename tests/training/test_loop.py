@@ -256,7 +256,7 @@ def test_a_full_disk_stops_training_with_a_sentence(tmp_path: Path, monkeypatch:
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match=r"metrics.jsonl can't be written: No space left .* `spo train --resume"):
+    with pytest.raises(OSError, match=r"Records can't be written to .*: No space left .* `spo train --resume"):
         train(tiny_experiment(), folder, checkpoint_seconds=0.0)
     assert last_checkpoint(folder).progress.iteration == 2
 

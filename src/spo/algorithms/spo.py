@@ -190,6 +190,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)
         duals = Duals(
+            # Departure 11: the table's initial value is the dual's, not the raw variable's.
             raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature)),
             raw_multipliers={
                 name: jnp.full(multiplier_shape, losses.raw_from_positive(value))
@@ -284,7 +285,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         ).targets
         value_loss = jnp.mean(losses.squared_error(values, targets))
 
-        # Actor: maximum likelihood of the search's root actions ...
+        # Actor: maximum likelihood of the search's root actions (departure 12: the paper's line forgets it) ...
         plans: Plan = batch.extras
 
         def likelihood(old: Any, new: Any, plan: Plan) -> Float[Array, ""]:
@@ -327,13 +328,14 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         learner: Learner, replay_state: Any, rollout_params: ActorCriticParams, key: PRNGKey
     ) -> tuple[Learner, Metrics]:
         batch = replay.sample(replay_state, key).experience
+        # Departure 13.
         old_params = learner.target_params if config.old_policy == "target" else rollout_params
         gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
             learner.params, learner.duals, learner.target_params, old_params, batch
         )
         gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
         param_gradients, dual_gradients = gradients
-        metrics["gradient_norm"] = optax.global_norm(param_gradients)
+        metrics["gradient_norm"] = optax.tree.norm(param_gradients)
         changes, optimiser_state = optimiser.update(param_gradients, learner.optimiser, learner.params)
         dual_changes, dual_state = dual_optimiser.update(dual_gradients, learner.dual_optimiser, learner.duals)
         params = optax.apply_updates(learner.params, changes)

@@ -1,6 +1,6 @@
 """The contracts of the search: what goes in, what a particle owns, what comes out.
 
-From the paper's symbols to our names (Algorithm 1 and equations 9 to 12):
+From the paper's symbols to our names (Algorithm 1 and equations 8 to 10):
 
     N   num_particles          h   horizon            p   resample_period        η   temperature
     w   weights (normalised)   π   prior              V   value                  Â   score (see `weighting`)

@@ -131,7 +131,7 @@ def smc_policy(
 def add_dirichlet_noise(
     key: PRNGKey, logits: Float[Array, "B A"], *, fraction: float, alpha: float
 ) -> Float[Array, "B A"]:
-    """log((1 − fraction)·π + fraction·Dirichlet(alpha)): exploration noise for the root, mixed as probabilities.
+    """log((1 − fraction)·π + fraction·Dirichlet(alpha)): root noise, mixed as probabilities (departures 1 and 2).
 
     The noise falls on valid actions (logits above -inf) only. It is drawn through the logarithm of gamma variables,
     since with a small alpha the variables themselves underflow to 0 all together.

@@ -166,7 +166,8 @@ def search(
         key_action, key_model = jax.random.split(key)
         particles, live = loop.particles, loop.particles.live
 
-        # The draw comes after the resample of the depth above, so that copies of one ancestor branch apart here.
+        # The draw comes after the resample of the depth above, so that copies of one ancestor branch apart here
+        # (departure 5).
         action_keys = jax.random.split(key_action, (num_roots, num_particles))
         drawn = _over_particles(distribution.sample)(action_keys, particles.prior)
         action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
@@ -186,7 +187,8 @@ def search(
             next_value=model.value.astype(dtype),
             log_prob=_over_particles(distribution.log_prob)(particles.prior, action),
         )
-        # An ended particle is stepped along for the sake of the batch, and every trace of that step is dropped here.
+        # An ended particle is stepped along for the sake of the batch, and every trace of that step is dropped here
+        # (departure 4).
         score = jnp.where(live, _over_particles(weight_fn)(step), 0.0)
         growth = jnp.where(live, score / temperature[:, None], 0.0)
 
@@ -265,7 +267,7 @@ def search(
     # [H, B, ...] in pieces -> [B, H, ...]
     record = jax.tree.map(lambda *pieces: jnp.moveaxis(jnp.concatenate(pieces), 0, 1), *records)
 
-    # --- Read-out -----------------------------------------------------------------------------------------------------
+    # --- Read-out (departure 6) ---------------------------------------------------------------------------------------
     particles, survivor = loop.particles, itself
     if resample_last:
         particles, survivor = _resample(key_last, particles, everyone, resample_fn)

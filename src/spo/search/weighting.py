@@ -5,7 +5,7 @@ from spo.types import Array, Float
 
 
 def advantage(step: Step) -> Float[Array, ""]:
-    """Â = r + γ·V(s') − V(s): the weighting of SPO (paper, equation 12 and the line under Algorithm 1)."""
+    """Â = r + γ·V(s') − V(s): the weighting of SPO (paper, equation 10 and the line under Algorithm 1; departure 3)."""
     return step.reward + step.discount * step.next_value - step.value
 
 

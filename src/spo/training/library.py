@@ -58,19 +58,7 @@ def train(
         config, network, evaluation: as in an `Experiment`.
         on_evaluation: called with the means of every evaluation, such as `print`.
     """
-    with jax.numpy_rank_promotion("allow"):  # the replay's library promotes ranks, which callers may forbid
-        return _train(_as_task(world), steps, seed, config, network, evaluation, on_evaluation)
-
-
-def _train(
-    task: Task,
-    steps: float,
-    seed: int,
-    config: SPOConfig,
-    network: NetworkConfig,
-    evaluation: EvaluationConfig,
-    on_evaluation: Callable[[dict[str, float]], None] | None,
-) -> Agent:
+    task = _as_task(world)
     architecture = make_architecture(task.train, network)
     algorithm = make_spo(task, make_network(task.train.observation_spec, task.train.action_spec, architecture), config)
     program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)

@@ -147,7 +147,7 @@ def train(
     if jax.default_backend() == "gpu" and not deterministic:
         reporter.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
     saver = _Saver(run_folder, reporter, checkpoint_seconds, saved_at=None if position is None else resumed_at)
-    how_to_go_on = f"Go on with `spo train --resume {run_folder.path}`."
+    how_to_go_on = f"go on with `spo train --resume {run_folder.path}`."
     try:
         for position in _positions(start, built, experiment, schedule, programs, run_folder, log, clock):
             saver.save_if_due(position, is_last=position.progress.iteration == schedule.num_iterations)
@@ -155,7 +155,7 @@ def train(
         _evaluate_finally(position, built, experiment, programs, log, clock)
     except KeyboardInterrupt:
         saver.save(position)
-        reporter.message(f"Interrupted. {how_to_go_on}")
+        reporter.message(f"Interrupted: {how_to_go_on}")
         raise
     except NonFiniteError as error:
         saver.save(position)
@@ -165,7 +165,7 @@ def train(
             "`spo train --from FILE`."
         ) from None
     except OSError as error:
-        raise OSError(f"{error} Once that is put right: {how_to_go_on}") from error
+        raise OSError(f"{error} Once that is put right, {how_to_go_on}") from error
     finally:
         log.close()
         reporter.stop()
@@ -472,23 +472,23 @@ class _Log:
             }
             for seed in range(num_seeds)
         ]
-        self._append(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-        for board, record in zip(self._boards, records, strict=False):
-            board.write(record)
+        lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+        self.num_bytes += len(lines)
+        if jax.process_index() == 0:
+            try:
+                self._append(lines)
+                for board, record in zip(self._boards, records, strict=True):
+                    board.write(record)
+            except OSError as error:
+                raise OSError(f"Records can't be written to {self._path.parent}: {error.strerror}.") from error
         for record in records:
             self._reporter.log(record)
 
     def _append(self, lines: bytes) -> None:
-        self.num_bytes += len(lines)
-        if jax.process_index() > 0:
-            return
-        try:
-            with self._path.open("ab") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OSError(f"{self._path} can't be written: {error.strerror}.") from error
+        with self._path.open("ab") as file:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         for board in self._boards:
