@@ -114,19 +114,3 @@ class PolicyOutput(NamedTuple):
     action: Integer[Array, " B"]
     action_weights: Float[Array, "B A"]
     search: SearchOutput
-
-
-__all__ = [
-    "Ancestry",
-    "Diagnostics",
-    "ModelFn",
-    "ModelOutput",
-    "Particles",
-    "PolicyOutput",
-    "Prior",
-    "ResampleFn",
-    "Root",
-    "SearchOutput",
-    "Step",
-    "WeightFn",
-]

@@ -1,0 +1,37 @@
+"""The benchmarks run, at sizes for a CPU, and their rows say what is compared and where."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROVENANCE = {"device", "jax", "date", "command"}
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "columns"),
+    [
+        (
+            "search.py",
+            ["--dtypes", "float32"],
+            {"batch", "num_particles", "horizon", "dtype", "search_ms", "floor_ms", "over_floor", "over_mctx"},
+        ),
+        (
+            "environments.py",
+            ["--only", "rubiks_cube"],
+            {"environment", "implementation", "batch", "microseconds_per_step", "steps_per_second", "ratio_to_peer"},
+        ),
+    ],
+)
+def test_runs_at_a_tiny_size(script, arguments, columns, tmp_path):
+    out = tmp_path / "rows.json"
+    command = [sys.executable, ROOT / "benchmarks" / script, "--tiny", "--repeats", "2", "--out", out, *arguments]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
+    rows = json.loads(out.read_text())
+    assert rows
+    for row in rows:
+        assert columns | PROVENANCE <= set(row)
+        assert all(value > 0 for value in row.values() if isinstance(value, float))
