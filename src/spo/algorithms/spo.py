@@ -97,15 +97,15 @@ class SPOConfig:
     initial_multiplier: float = 0.5
     """Discrete actions: multiplier of the trust region at the start (α)."""
     kl_bound: float = 1e-3
-    """Discrete actions: its bound (ε_α)."""
+    """Discrete actions: bound on the KL of an update (ε_α)."""
     initial_mean_multiplier: float = 10.0
-    """Continuous actions: the same for the mean (α_μ),"""
+    """Continuous actions: multiplier of the mean's trust region at the start (α_μ)."""
     mean_kl_bound: float = 5e-2
-    """its bound, per action dimension (ε_αμ),"""
+    """Continuous actions: bound on the mean's KL, per action dimension (ε_αμ)."""
     initial_scale_multiplier: float = 500.0
-    """for the covariance (α_Σ),"""
+    """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
     scale_kl_bound: float = 5e-4
-    """and its bound (ε_αΣ)."""
+    """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
     dirichlet_alpha: float = 0.03
     """Discrete actions: concentration of the exploration noise at the root."""
     root_exploration_weight: float = 0.25

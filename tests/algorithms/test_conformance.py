@@ -1,0 +1,168 @@
+"""What every algorithm must do, for discrete and for continuous actions."""
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from spo.algorithms.spo import SearchConfig
+from spo.training.experiment import ALGORITHMS, Built, Experiment, NetworkConfig, build
+from spo.training.program import make_program
+from spo.types import DiscreteActions
+from training.comparing import assert_same_bits
+
+WORLDS = ["tiny/masked", "tiny/continuous_credit"]
+SIZES: dict[str, dict[str, Any]] = {
+    "spo": {
+        "num_envs": 8,
+        "rollout_length": 4,
+        "num_updates": 2,
+        "batch_size": 8,
+        "sequence_length": 4,
+        "replay_size": 8 * 8,
+        "search": SearchConfig(num_particles=4, horizon=2, resample_period=1, unroll=1),
+    },
+}
+
+
+@functools.cache
+def built(algorithm: str, world: str, num_seeds: int) -> Built:
+    config_type, _ = ALGORITHMS[algorithm]
+    return build(
+        Experiment(
+            task=world,
+            algorithm=algorithm,
+            config=config_type(**SIZES[algorithm]),
+            network=NetworkConfig(width=16, depth=1),
+            num_seeds=num_seeds,
+            num_devices=1,
+        )
+    )
+
+
+@functools.cache
+def trained(algorithm: str, world: str, num_seeds: int) -> Any:
+    """State and metrics [seed] after three iterations."""
+    program = built(algorithm, world, num_seeds).program
+    return program.run(program.init(jax.random.key(0)), 3)
+
+
+def test_every_algorithm_is_here():
+    assert set(SIZES) == set(ALGORITHMS)
+
+
+every_algorithm = pytest.mark.parametrize("algorithm", SIZES)
+every_world = pytest.mark.parametrize("world", WORLDS)
+
+
+@every_algorithm
+@every_world
+def test_same_seed_same_bits(algorithm: str, world: str):
+    program = built(algorithm, world, 2).program
+    assert_same_bits(trained(algorithm, world, 2), program.run(program.init(jax.random.key(0)), 3))
+    _, metrics = trained(algorithm, world, 2)
+    assert np.all(metrics["value/mean"][0] != metrics["value/mean"][1]), "seeds side by side are different runs"
+
+
+@every_algorithm
+@every_world
+def test_a_seed_is_the_same_run_alone_and_beside_another(algorithm: str, world: str):
+    """But for the order in which a wider program adds up."""
+    (together, metrics_together), (alone, metrics_alone) = (trained(algorithm, world, n) for n in (2, 1))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda a, b: close(a[0], b[0]), together.learner.params, alone.learner.params)
+    jax.tree.map(lambda a, b: close(a[0], b[0]), metrics_together, metrics_alone)
+
+
+@every_algorithm
+@every_world
+def test_all_is_finite(algorithm: str, world: str):
+    state, metrics = trained(algorithm, world, 2)
+    for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, metrics)):
+        assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
+
+
+@every_algorithm
+@every_world
+def test_a_step_is_traced_once(algorithm: str, world: str):
+    """The state that `run` leaves is to the compiler the one that `init` made: no second program."""
+    made = built(algorithm, world, 1)
+    num_traces = 0
+
+    def counted_step(state: Any) -> Any:
+        nonlocal num_traces
+        num_traces += 1
+        return made.algorithm.step(state)
+
+    counted = made.algorithm._replace(step=counted_step)
+    program = make_program(counted, made.task.evaluation, made.program.mesh, num_seeds=1)
+    state, _ = program.run(program.init(jax.random.key(0)), 3)
+    num_traces_of_first_run = num_traces
+    program.run(state, 3)
+    assert num_traces == num_traces_of_first_run
+
+
+@every_algorithm
+@every_world
+def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
+    task, _, made, _ = built(algorithm, world, 2)
+    state, _ = trained(algorithm, world, 2)
+    learner = jax.tree.map(lambda x: x[0], state.learner)
+    env_states, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
+    ways = list(itertools.product([True, False], repeat=2))
+
+    @jax.jit
+    def act(key: Any) -> list[Any]:
+        return [
+            made.act(learner, key, env_states, timesteps, use_search=use_search, greedy=greedy)
+            for use_search, greedy in ways
+        ]
+
+    spec = task.evaluation.action_spec
+    drawn, again = act(jax.random.key(2)), act(jax.random.key(3))
+    for (use_search, greedy), actions, others in zip(ways, drawn, again, strict=True):
+        if isinstance(spec, DiscreteActions):
+            assert np.issubdtype(actions.dtype, np.integer)
+            assert timesteps.action_mask[np.arange(32), actions].all()
+        else:
+            assert actions.shape == (32, spec.size)
+            assert np.all((spec.low <= actions) & (actions <= spec.high))
+        if not use_search:
+            assert np.array_equal(actions, others) == greedy, "only a draw depends on the key"
+
+
+# --- SPO's options ----------------------------------------------------------------------------------------------------
+OPTIONS = {
+    "fixed temperature, old policy of the rollout": (
+        {"fixed_temperature": True, "old_policy": "rollout"},
+        {"weighting": "q_value", "resampling": "stratified"},
+    ),
+    "no trust region, resampling when needed": (
+        {"trust_region": False, "root_exploration_weight": 0.0},
+        {"resampling": "systematic", "ess_threshold": 0.5, "resample_last": False},
+    ),
+    "residual resampling": ({"old_policy": "target"}, {"resampling": "residual", "resample_period": 2, "gamma": 0.9}),
+}
+
+
+@every_world
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options_of_spo(options: tuple[dict[str, Any], dict[str, Any]], world: str):
+    config_type, make_spo = ALGORITHMS["spo"]
+    of_spo, of_search = options
+    sizes = SIZES["spo"] | {"search": dataclasses.replace(SIZES["spo"]["search"], **of_search)}
+    config = config_type(**sizes | of_spo)
+    task, network, _, plain = built("spo", world, 1)
+    program = make_program(make_spo(task, network, config), task.evaluation, plain.mesh, num_seeds=1)
+    start = program.init(jax.random.key(0))
+    end, metrics = program.run(start, 3)
+    for name, value in metrics.items():
+        assert np.all(np.isfinite(value)), name
+    before, after = start.learner.duals, end.learner.duals
+    assert np.array_equal(before.raw_temperature, after.raw_temperature) == config.fixed_temperature
+    for name, multiplier in before.raw_multipliers.items():
+        assert np.array_equal(multiplier, after.raw_multipliers[name]) != config.trust_region
