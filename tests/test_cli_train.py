@@ -118,7 +118,8 @@ def test_every_field_is_an_option_with_a_sentence(capsys):
         assert f"--{option}" in help_text
     flat = " ".join(help_text.replace("│", " ").split())
     assert "Particles per root (N). (default: 16)" in flat
-    assert "Environment steps, per seed. The last iteration is finished. (default: 500000.0)" in flat
+    steps = presets.get("default").steps
+    assert f"Environment steps, per seed. The last iteration is finished. (default: {steps})" in flat
     assert "--task.eval-scrambles INT (default: 4)" in flat
     assert "paper/humanoid" in flat
 

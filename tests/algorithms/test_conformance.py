@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from typing import Any
 
 import jax
@@ -29,10 +30,14 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
+#: (algorithm, world, number of seeds) -> how often a step of it was traced
+num_traces: Counter[tuple[str, str, int]] = Counter()
+
+
 @functools.cache
 def built(algorithm: str, world: str, num_seeds: int) -> Built:
     config_type, _ = ALGORITHMS[algorithm]
-    return build(
+    made = build(
         Experiment(
             task=world,
             algorithm=algorithm,
@@ -42,6 +47,13 @@ def built(algorithm: str, world: str, num_seeds: int) -> Built:
             num_devices=1,
         )
     )
+
+    def counted_step(state: Any) -> Any:
+        num_traces[algorithm, world, num_seeds] += 1
+        return made.algorithm.step(state)
+
+    counted = made.algorithm._replace(step=counted_step)
+    return made._replace(program=make_program(counted, made.task.evaluation, made.program.mesh, num_seeds))
 
 
 @functools.cache
@@ -90,20 +102,11 @@ def test_all_is_finite(algorithm: str, world: str):
 @every_world
 def test_a_step_is_traced_once(algorithm: str, world: str):
     """The state that `run` leaves is to the compiler the one that `init` made: no second program."""
-    made = built(algorithm, world, 1)
-    num_traces = 0
-
-    def counted_step(state: Any) -> Any:
-        nonlocal num_traces
-        num_traces += 1
-        return made.algorithm.step(state)
-
-    counted = made.algorithm._replace(step=counted_step)
-    program = make_program(counted, made.task.evaluation, made.program.mesh, num_seeds=1)
-    state, _ = program.run(program.init(jax.random.key(0)), 3)
-    num_traces_of_first_run = num_traces
-    program.run(state, 3)
-    assert num_traces == num_traces_of_first_run
+    state, _ = trained(algorithm, world, 1)
+    before = num_traces[algorithm, world, 1]
+    built(algorithm, world, 1).program.run(state, 3)
+    assert before > 0
+    assert num_traces[algorithm, world, 1] == before
 
 
 @every_algorithm
@@ -137,28 +140,32 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
 
 # --- SPO's options ----------------------------------------------------------------------------------------------------
 OPTIONS = {
-    "fixed temperature, old policy of the rollout": (
-        {"fixed_temperature": True, "old_policy": "rollout"},
-        {"weighting": "q_value", "resampling": "stratified"},
-    ),
-    "no trust region, resampling when needed": (
+    "fixed_temperature": ({"fixed_temperature": True}, {"resampling": "stratified"}),
+    "rollout_q_value": ({"old_policy": "rollout"}, {"weighting": "q_value", "resampling": "residual"}),
+    "no_trust_region": (
         {"trust_region": False, "root_exploration_weight": 0.0},
         {"resampling": "systematic", "ess_threshold": 0.5, "resample_last": False},
     ),
-    "residual resampling": ({"old_policy": "target"}, {"resampling": "residual", "resample_period": 2, "gamma": 0.9}),
 }
+# Each is a program of its own: the other half of the pairs is for who has time.
+QUICK = [("tiny/masked", "rollout_q_value"), ("tiny/masked", "no_trust_region"), (WORLDS[1], "fixed_temperature")]
 
 
-@every_world
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_options_of_spo(options: tuple[dict[str, Any], dict[str, Any]], world: str):
+@pytest.mark.parametrize(
+    ("world", "option"),
+    [
+        pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
+        for pair in itertools.product(WORLDS, OPTIONS)
+    ],
+)
+def test_options_of_spo(world: str, option: str):
     config_type, make_spo = ALGORITHMS["spo"]
-    of_spo, of_search = options
+    of_spo, of_search = OPTIONS[option]
     sizes = SIZES["spo"] | {"search": dataclasses.replace(SIZES["spo"]["search"], **of_search)}
     config = config_type(**sizes | of_spo)
     task, network, _, plain = built("spo", world, 1)
     program = make_program(make_spo(task, network, config), task.evaluation, plain.mesh, num_seeds=1)
-    start = program.init(jax.random.key(0))
+    start = plain.init(jax.random.key(0))  # no option changes what there is to start with
     end, metrics = program.run(start, 3)
     for name, value in metrics.items():
         assert np.all(np.isfinite(value)), name

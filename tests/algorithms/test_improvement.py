@@ -141,7 +141,7 @@ def test_a_policy_that_can_not_follow_rises_too(seed: int, e_step: Any):
 
     theta = np.zeros(6)
     policy = q = policy_of(theta)
-    objective = [elbo(world, q, policy)]
+    objective, misfit = [elbo(world, q, policy)], []
     for _ in range(20):
         q = e_step(world, q, policy)
         objective.append(elbo(world, q, policy))
@@ -154,10 +154,11 @@ def test_a_policy_that_can_not_follow_rises_too(seed: int, e_step: Any):
         theta = scipy.optimize.minimize(loss_in_64_bit, theta, jac=True, method="BFGS").x
         policy = policy_of(theta)
         objective.append(elbo(world, q, policy))
+        misfit.append(kl(q, policy).max())
     # The fit is in 32 bits: a step that changes nothing may seem to lose α/(1 - γ) times their rounding.
     assert np.all(np.diff(objective) > -1e-5)
     assert objective[-1] - objective[0] > 0.1
-    assert ALPHA * kl(q, policy).max() > 0.01, "the policy was meant not to be able to follow"
+    assert max(misfit) > 0.1, "the policy was meant not to be able to follow"
 
 
 # --- The temperature --------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ CONTINUOUS = {"continuous_bandit": Probe()}
 SLOW_CONTINUOUS = {
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    "lqr": Probe(200, value_error=0.2),
+    "lqr": Probe(200, value_error=0.2, action_error=0.2),  # actions reach 0.6, values -5.8
 }
 PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
@@ -96,6 +96,12 @@ def learnt(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def on_the_way(name: str) -> np.ndarray:
     """The known observations that optimal play comes by [K]. What it never sees it need not know."""
+    if name in CONTINUOUS | SLOW_CONTINUOUS:
+        answer = known_answer(name, GAMMA)
+        if name != "continuous_credit":
+            return np.ones(len(answer.values), bool)
+        phase, first_action = answer.observations.T
+        return (phase == 0.0) | (first_action == answer.actions[0, 0])
     mdp = tiny_mdp(name)
     values, q_values = solve(mdp, GAMMA)
     leads_to = np.max(np.isclose(q_values, values[:, None])[:, :, None] * mdp.transition_probabilities, axis=1) > 0
@@ -116,10 +122,10 @@ def test_discrete(name: str):
 
 @pytest.mark.parametrize("name", names(CONTINUOUS, SLOW_CONTINUOUS))
 def test_continuous(name: str):
-    answer, probe = known_answer(name, GAMMA), PROBES[name]
+    answer, seen, probe = known_answer(name, GAMMA), on_the_way(name), PROBES[name]
     values, actions = learnt(name)
-    np.testing.assert_allclose(values, np.tile(answer.values, (2, 1)), atol=probe.value_error)
-    np.testing.assert_allclose(actions, np.tile(answer.actions, (2, 1, 1)), atol=probe.action_error)
+    np.testing.assert_allclose(values[:, seen], np.tile(answer.values[seen], (2, 1)), atol=probe.value_error)
+    np.testing.assert_allclose(actions[:, seen], np.tile(answer.actions[seen], (2, 1, 1)), atol=probe.action_error)
 
 
 @pytest.mark.parametrize("other_gamma", [0.8, 1.0])

@@ -251,7 +251,7 @@ def test_parameters_stack_over_seeds(name):
     network, spec, _ = small(name)
     keys = jax.random.split(KEY, 2)
     observation = observations(KEY, spec)
-    stacked = jax.vmap(network.init, in_axes=(0, None))(keys, spec)
+    stacked = jax.lax.map(lambda key: network.init(key, spec), keys)
     values = jax.vmap(network.critic, in_axes=(0, None))(stacked, observation)
     for seed in range(2):
         params = jax.tree.map(lambda leaf, seed=seed: leaf[seed], stacked)

@@ -191,9 +191,9 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         params = network.init(key_learner, task.train.observation_spec)
         duals = Duals(
             # Departure 11: the table's initial value is the dual's, not the raw variable's.
-            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature)),
+            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
             raw_multipliers={
-                name: jnp.full(multiplier_shape, losses.raw_from_positive(value))
+                name: jnp.full(multiplier_shape, losses.raw_from_positive(value), jnp.float32)
                 for name, value in initial_multipliers.items()
             },
         )
