@@ -120,7 +120,7 @@ def test_files_name_no_machine():
         "/home/" + "ada/data",
         "https://pypi" + ".org/simple",
         "pip install " + "spo",
-        "--index-url" + " x",
+        "--index" + "-url x",
     ],
 )
 def test_machine_patterns_find_what_they_should(text: str):
