@@ -19,6 +19,7 @@ from spo.networks import (
     mlp_architecture,
     paper_architecture,
 )
+from spo.networks.torsos import MLP, CubeTorso
 from spo.training.program import Program, make_mesh, make_program
 from spo.types import Environment, Task
 
@@ -107,10 +108,10 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
     architecture = paper_architecture(environment.observation_spec, dtype)
     if config.width is None and config.depth is None:
         return architecture
-    if architecture.torso.__class__.__name__ == "CubeTorso":
+    if isinstance(architecture.torso, CubeTorso):
         width = config.width or 512
         return cube_architecture(width=width, num_layers=config.depth or 2, head_sizes=(width,), dtype=dtype)
-    if architecture.torso.__class__.__name__ == "MLP":
+    if isinstance(architecture.torso, MLP):
         return mlp_architecture(depth=config.depth or 4, width=config.width or 256, dtype=dtype)
     raise ValueError("network.width and network.depth apply to the cube and to flat observations only.")
 
