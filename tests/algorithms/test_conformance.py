@@ -17,6 +17,8 @@ from spo.types import DiscreteActions
 from training.comparing import assert_same_bits
 
 WORLDS = ["tiny/masked", "tiny/continuous_credit"]
+#: Algorithms that do one kind of action only, and the world they refuse.
+REFUSED: dict[str, str] = {}
 SIZES: dict[str, dict[str, Any]] = {
     "spo": {
         "num_envs": 8,
@@ -67,12 +69,19 @@ def test_every_algorithm_is_here():
     assert set(SIZES) == set(ALGORITHMS)
 
 
-every_algorithm = pytest.mark.parametrize("algorithm", SIZES)
-every_world = pytest.mark.parametrize("world", WORLDS)
+every_pair = pytest.mark.parametrize(
+    ("algorithm", "world"),
+    [pair for pair in itertools.product(SIZES, WORLDS) if pair not in REFUSED.items()],
+)
 
 
-@every_algorithm
-@every_world
+@pytest.mark.parametrize(("algorithm", "world"), REFUSED.items())
+def test_a_world_it_can_not_do_is_refused_with_a_sentence(algorithm: str, world: str):
+    with pytest.raises(ValueError, match=rf"{algorithm} .* (discrete|continuous) actions"):
+        built(algorithm, world, 1)
+
+
+@every_pair
 def test_same_seed_same_bits(algorithm: str, world: str):
     program = built(algorithm, world, 2).program
     assert_same_bits(trained(algorithm, world, 2), program.run(program.init(jax.random.key(0)), 3))
@@ -80,8 +89,7 @@ def test_same_seed_same_bits(algorithm: str, world: str):
     assert np.all(metrics["value/mean"][0] != metrics["value/mean"][1]), "seeds side by side are different runs"
 
 
-@every_algorithm
-@every_world
+@every_pair
 def test_a_seed_is_the_same_run_alone_and_beside_another(algorithm: str, world: str):
     """But for the order in which a wider program adds up."""
     (together, metrics_together), (alone, metrics_alone) = (trained(algorithm, world, n) for n in (2, 1))
@@ -90,16 +98,14 @@ def test_a_seed_is_the_same_run_alone_and_beside_another(algorithm: str, world: 
     jax.tree.map(lambda a, b: close(a[0], b[0]), metrics_together, metrics_alone)
 
 
-@every_algorithm
-@every_world
+@every_pair
 def test_all_is_finite(algorithm: str, world: str):
     state, metrics = trained(algorithm, world, 2)
     for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, metrics)):
         assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
 
 
-@every_algorithm
-@every_world
+@every_pair
 def test_a_step_is_traced_once(algorithm: str, world: str):
     """The state that `run` leaves is to the compiler the one that `init` made: no second program."""
     state, _ = trained(algorithm, world, 1)
@@ -109,10 +115,9 @@ def test_a_step_is_traced_once(algorithm: str, world: str):
     assert num_traces[algorithm, world, 1] == before
 
 
-@every_algorithm
-@every_world
+@every_pair
 def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
-    task, _, made, _ = built(algorithm, world, 2)
+    (task, *_), made, _ = built(algorithm, world, 2)
     state, _ = trained(algorithm, world, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     env_states, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
@@ -136,6 +141,17 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
             assert np.all((spec.low <= actions) & (actions <= spec.high))
         if not use_search:
             assert np.array_equal(actions, others) == greedy, "only a draw depends on the key"
+
+
+@every_pair
+def test_values_of_states(algorithm: str, world: str):
+    (task, *_), made, _ = built(algorithm, world, 2)
+    state, _ = trained(algorithm, world, 2)
+    learner = jax.tree.map(lambda x: x[0], state.learner)
+    _, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
+    values = jax.jit(made.value)(learner, jax.random.key(2), timesteps)
+    assert values.shape == (32,)
+    assert np.all(np.isfinite(values))
 
 
 # --- SPO's options ----------------------------------------------------------------------------------------------------
@@ -163,8 +179,8 @@ def test_options_of_spo(world: str, option: str):
     of_spo, of_search = OPTIONS[option]
     sizes = SIZES["spo"] | {"search": dataclasses.replace(SIZES["spo"]["search"], **of_search)}
     config = config_type(**sizes | of_spo)
-    task, network, _, plain = built("spo", world, 1)
-    program = make_program(make_spo(task, network, config), task.evaluation, plain.mesh, num_seeds=1)
+    setting, _, plain = built("spo", world, 1)
+    program = make_program(make_spo(setting, config), setting.task.evaluation, plain.mesh, num_seeds=1)
     start = plain.init(jax.random.key(0))  # no option changes what there is to start with
     end, metrics = program.run(start, 3)
     for name, value in metrics.items():

@@ -10,9 +10,9 @@ import pytest
 import scipy.optimize
 
 from spo import distributions, environments, losses
-from spo.algorithms.base import DEVICE_AXIS
+from spo.algorithms.base import DEVICE_AXIS, Setting
 from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
-from spo.networks import cube_architecture, make_network
+from spo.networks import cube_architecture
 from spo.types import Array
 
 GAMMA, ALPHA = 0.9, 0.2
@@ -167,7 +167,7 @@ def test_the_search_improves_the_policy_by_the_kl_it_is_given():
     bounds = jnp.array([0.1, 0.3, 0.8])
     task = environments.make("rubiks_cube", min_scrambles=1, max_scrambles=2, time_limit=4)
     architecture = cube_architecture(width=16, head_sizes=(16,))
-    network = make_network(task.train.observation_spec, task.train.action_spec, architecture)
+    setting = Setting(task, architecture, total_env_steps=1.0)
     config = SPOConfig(
         num_envs=32,
         rollout_length=4,
@@ -184,7 +184,7 @@ def test_the_search_improves_the_policy_by_the_kl_it_is_given():
         """[bound, iteration]. The bounds are trained side by side, in one program."""
 
         def train(bound: Array) -> Array:
-            algorithm = make_spo(task, network, dataclasses.replace(config, temperature_kl_bound=bound))
+            algorithm = make_spo(setting, dataclasses.replace(config, temperature_kl_bound=bound))
             state = algorithm.init(jax.random.key(0), jax.random.key(1))
             _, metrics = jax.lax.scan(lambda state, _: algorithm.step(state), state, length=60)
             return metrics["search/kl"]

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from spo import environments
+from spo.algorithms.base import Setting
 from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
-from spo.networks import make_network
+from spo.networks import mlp_architecture
 from spo.training.experiment import Experiment, NetworkConfig, build
 
 NUM_DEVICES = 4
@@ -46,7 +47,7 @@ def train(num_devices: int) -> dict[str, Any]:
     """A program for so many devices, run twice from the same seed, and then on."""
     network = NetworkConfig(width=16, depth=1)
     experiment = Experiment(task="tiny/bandit", config=CONFIG, network=network, num_devices=num_devices)
-    _, _, algorithm, program = build(experiment)
+    _, algorithm, program = build(experiment)
     start = program.init(jax.random.key(0))
     state, _ = program.run(start, NUM_ITERATIONS)
     again, _ = program.run(program.init(jax.random.key(0)), NUM_ITERATIONS)
@@ -107,10 +108,10 @@ def test_four_devices_learn_what_one_does(seen: dict[str, dict[str, Any]]):
 @pytest.mark.parametrize("name", ["num_envs", "batch_size"])
 def test_what_can_not_be_shared_out_evenly_is_refused(name: str):
     task = environments.make("tiny/bandit")
-    network = make_network(task.train.observation_spec, task.train.action_spec)
+    setting = Setting(task, mlp_architecture(), total_env_steps=1.0, num_devices=NUM_DEVICES)
     config = dataclasses.replace(CONFIG, **{name: 30})
     with pytest.raises(ValueError, match=rf"{name} \(30\) must be divisible by the number of devices \(4\)"):
-        make_spo(task, network, config, num_devices=NUM_DEVICES)
+        make_spo(setting, config)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,45 @@
 """What an algorithm is to the training loop, and how experience is gathered: the same for all of them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from spo.environments.wrappers import auto_reset
-from spo.types import Action, Array, Bool, Environment, Float, Integer, Observation, PRNGKey, PyTree, State, TimeStep
+from spo.networks import ActorCritic, ActorCriticParams, Architecture
+from spo.types import (
+    Action,
+    Array,
+    Bool,
+    Environment,
+    Float,
+    Integer,
+    Observation,
+    PRNGKey,
+    PyTree,
+    State,
+    Task,
+    TimeStep,
+)
 
 #: The mesh axis over which training runs. One device is an axis of length 1, not another code path.
 DEVICE_AXIS = "devices"
 
 Metrics = dict[str, Array]
+
+
+class Setting(NamedTuple):
+    """Where an algorithm runs: all that it is told beside its own hyper-parameters."""
+
+    task: Task
+    architecture: Architecture
+    #: of the whole run: what learning rates that decay reach 0 at
+    total_env_steps: float
+    #: they share the environments, the replay and the batches
+    num_devices: int = 1
 
 
 class TrainState(NamedTuple):
@@ -31,10 +58,14 @@ class Algorithm(NamedTuple):
     step: Callable[[TrainState], tuple[TrainState, Metrics]]
     #: (learner, key, environment states [B], time steps [B], search or bare policy, greedy or sampled) -> actions [B]
     act: Callable[..., Action]
+    #: (learner, key, time steps [B]) -> what it believes the states to be worth [B], in rewards of the environment
+    value: Callable[[Any, PRNGKey, TimeStep], Float[Array, " B"]]
     #: environment steps of one iteration, over all devices
     env_steps_per_iteration: int
-    #: imagined steps per environment step, counted beside them: what the search spends
+    #: counted beside them, per environment step: steps imagined by the search, and states that a network looked at to
+    #: decide (policy and value of one state are one)
     model_steps_per_env_step: int
+    network_evaluations_per_env_step: int
 
 
 class Worker(NamedTuple):
@@ -114,3 +145,46 @@ def rollout(
     means = jax.tree.map(jnp.mean, metrics)
     sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
     return worker, experience, means | sums
+
+
+# --- Shared by the stories --------------------------------------------------------------------------------------------
+def act_by_policy(
+    network: ActorCritic, params: ActorCriticParams, key: PRNGKey, timestep: TimeStep, *, greedy: bool
+) -> Action:
+    """Actions for the environments [B] by the bare policy: its mode, or a draw."""
+    distribution = network.distribution
+    policy = jax.vmap(functools.partial(network.actor, params))(timestep.observation, timestep.action_mask)
+    if greedy:
+        actions = jax.vmap(distribution.mode)(policy)
+    else:
+        actions = jax.vmap(distribution.sample)(jax.random.split(key, timestep.reward.shape[0]), policy)
+    return jax.vmap(distribution.to_environment)(actions)
+
+
+def adam(
+    learning_rate: float, max_grad_norm: float | None, *, decay_updates: float | None = None
+) -> optax.GradientTransformation:
+    """Adam on gradients clipped to a norm; the rate falls linearly to 0 over `decay_updates` updates, if given."""
+    rate = learning_rate if decay_updates is None else optax.linear_schedule(learning_rate, 0.0, round(decay_updates))
+    clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
+    return optax.chain(clip, optax.adam(rate))
+
+
+def blank_experience(environment: Environment, decide: DecideFn, worker: Worker) -> Experience:
+    """One step's experience of zeros, from which a replay learns the shapes it has to hold."""
+    _, experience, _ = jax.eval_shape(lambda worker: rollout(environment, decide, worker, 1), worker)
+    return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
+
+
+def share(name: str, amount: int, num_devices: int) -> int:
+    """One device's part of something that all share evenly."""
+    if amount % num_devices:
+        raise ValueError(f"{name} ({amount}) must be divisible by the number of devices ({num_devices}).")
+    return amount // num_devices
+
+
+def vmap_over(function: Callable[..., Any], num_axes: int, in_axes: Any = 0) -> Callable[..., Any]:
+    """`vmap` over several leading axes at once."""
+    for _ in range(num_axes):
+        function = jax.vmap(function, in_axes=in_axes)
+    return function

@@ -21,15 +21,22 @@ from spo.algorithms.base import (
     Algorithm,
     Experience,
     Metrics,
+    Setting,
     TrainState,
     Worker,
+    act_by_policy,
+    adam,
+    blank_experience,
     init_worker,
     rollout,
+    share,
+    vmap_over,
 )
 from spo.algorithms.planning import environment_model, evaluate_root
-from spo.networks import ActorCritic, ActorCriticParams
+from spo.algorithms.trust_region import Bound, make_trust_region
+from spo.networks import ActorCriticParams, make_network
 from spo.replay import make_replay
-from spo.types import Action, Array, ContinuousActions, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
+from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, TimeStep
 
 
 @dataclass(frozen=True)
@@ -142,37 +149,34 @@ class Plan(NamedTuple):
     temperature_advantages: Float[Array, " N"]
 
 
-def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: int = 1) -> Algorithm:
-    """SPO on a task, as the training loop takes it. Devices share the environments, the replay and the batches."""
-    _check(config, num_devices)
+def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
+    """SPO on a task, as the training loop takes it."""
+    task = setting.task
+    network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture)
     distribution = network.distribution
     discrete = isinstance(task.train.action_spec, DiscreteActions)
-    num_envs = config.num_envs // num_devices
-    batch_size = config.batch_size // num_devices
-    if discrete:
-        projection = losses.coupled_projection(distribution)
-        bounds = {"policy": config.kl_bound}
-        initial_multipliers = {"policy": config.initial_multiplier}
-        multiplier_shape: tuple[int, ...] = ()
-    else:
-        assert isinstance(task.train.action_spec, ContinuousActions)
-        projection = losses.decoupled_projection(distribution)
-        bounds = {"mean": config.mean_kl_bound, "scale": config.scale_kl_bound}
-        initial_multipliers = {"mean": config.initial_mean_multiplier, "scale": config.initial_scale_multiplier}
-        multiplier_shape = (task.train.action_spec.size,)
+    num_envs = share("num_envs", config.num_envs, setting.num_devices)
+    trust_region = make_trust_region(
+        task.train.action_spec,
+        distribution,
+        policy=Bound(config.kl_bound, config.initial_multiplier),
+        mean=Bound(config.mean_kl_bound, config.initial_mean_multiplier),
+        scale=Bound(config.scale_kl_bound, config.initial_scale_multiplier),
+    )
+    projection = trust_region.projection
     replay = make_replay(
         num_envs=num_envs,
-        capacity=config.replay_size // num_devices,
+        capacity=config.replay_size // setting.num_devices,
         rollout_length=config.rollout_length,
-        batch_size=batch_size,
+        batch_size=share("batch_size", config.batch_size, setting.num_devices),
         sequence_length=config.sequence_length,
     )
     # A shared torso learns with the actor: one group more would have nothing to say.
     groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
     optimiser = optax.multi_transform(
-        {name: _adam(config.learning_rate, config) for name in ("actor", "critic")}, groups
+        {name: adam(config.learning_rate, config.max_grad_norm) for name in ("actor", "critic")}, groups
     )
-    dual_optimiser = _adam(config.dual_learning_rate, config)
+    dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
     run_search = functools.partial(
         search.search,
         num_particles=config.search.num_particles,
@@ -192,10 +196,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         duals = Duals(
             # Departure 11: the table's initial value is the dual's, not the raw variable's.
             raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
-            raw_multipliers={
-                name: jnp.full(multiplier_shape, losses.raw_from_positive(value), jnp.float32)
-                for name, value in initial_multipliers.items()
-            },
+            raw_multipliers=trust_region.raw_multipliers,
         )
         learner = Learner(
             params=params,
@@ -205,9 +206,9 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
             dual_optimiser=dual_optimiser.init(duals),
         )
         acting = init_worker(task.train, num_envs, key_worker)
-        _, experience, _ = jax.eval_shape(lambda worker: rollout(task.train, decide(learner), worker, 1), acting)
-        blank = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
-        return TrainState(learner, SPOWorker(acting, replay.init(blank)))
+        return TrainState(
+            learner, SPOWorker(acting, replay.init(blank_experience(task.train, decide(learner), acting)))
+        )
 
     # --- E-step: act by search ----------------------------------------------------------------------------------------
     def plan(
@@ -267,7 +268,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         params: ActorCriticParams, duals: Duals, target_params: ActorCriticParams, old_params: Any, batch: Experience
     ) -> tuple[Float[Array, ""], Metrics]:
         """All losses over a batch with leading axes [batch_size, sequence_length]; each trains its own variables."""
-        over_batch = functools.partial(_over, depth=2)
+        over_batch = functools.partial(vmap_over, num_axes=2)
         critic = over_batch(network.critic, in_axes=(None, 0))
         new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(
             params, batch.observation, batch.action_mask
@@ -296,7 +297,7 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         # ... inside the trust region.
         kls = jax.tree.map(lambda x: jnp.mean(x, axis=(0, 1)), over_batch(projection.kls)(old_policy, new_policy))
         multipliers = jax.tree.map(losses.positive_from_raw, duals.raw_multipliers)
-        region = losses.trust_region_losses(kls, multipliers, bounds)
+        region = losses.trust_region_losses(kls, multipliers, trust_region.bounds)
 
         # Temperature: spend the KL budget of the search, no more and no less.
         temperature = losses.positive_from_raw(duals.raw_temperature)
@@ -371,33 +372,19 @@ def make_spo(task: Task, network: ActorCritic, config: SPOConfig, num_devices: i
         if use_search:
             _, output = plan(learner, key, env_state, timestep, explore=False)
             return to_environment(output.best_action if greedy else output.action)
-        prior = jax.vmap(functools.partial(network.actor, learner.params))(timestep.observation, timestep.action_mask)
-        if greedy:
-            return to_environment(jax.vmap(distribution.mode)(prior))
-        num_envs = timestep.reward.shape[0]
-        return to_environment(jax.vmap(distribution.sample)(jax.random.split(key, num_envs), prior))
+        return act_by_policy(network, learner.params, key, timestep, greedy=greedy)
 
+    def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
+        del key  # the critic says it outright
+        return jax.vmap(functools.partial(network.critic, learner.params))(timestep.observation)
+
+    budget = config.search.num_particles * config.search.horizon
     return Algorithm(
         init=init,
         step=step,
         act=act,
+        value=value,
         env_steps_per_iteration=config.num_envs * config.rollout_length,
-        model_steps_per_env_step=config.search.num_particles * config.search.horizon,
+        model_steps_per_env_step=budget,
+        network_evaluations_per_env_step=1 + budget,
     )
-
-
-def _adam(learning_rate: float, config: SPOConfig) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(learning_rate))
-
-
-def _over(function: Any, depth: int, in_axes: Any = 0) -> Any:
-    for _ in range(depth):
-        function = jax.vmap(function, in_axes=in_axes)
-    return function
-
-
-def _check(config: SPOConfig, num_devices: int) -> None:
-    for name in ("num_envs", "batch_size"):
-        value = getattr(config, name)
-        if value % num_devices:
-            raise ValueError(f"{name} ({value}) must be divisible by the number of devices ({num_devices}).")

@@ -9,21 +9,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from spo import environments
-from spo.algorithms.base import Algorithm
+from spo.algorithms.base import Algorithm, Setting
 from spo.algorithms.spo import SPOConfig, make_spo
-from spo.networks import (
-    ActorCritic,
-    Architecture,
-    cube_architecture,
-    make_network,
-    mlp_architecture,
-    paper_architecture,
-)
+from spo.networks import Architecture, cube_architecture, mlp_architecture, paper_architecture
 from spo.networks.torsos import MLP, CubeTorso
 from spo.training.program import Program, make_mesh, make_program
 from spo.types import Environment, Task
 
-#: name -> its configuration and (task, network, config, num_devices) -> Algorithm
+#: name -> its configuration and (setting, configuration) -> Algorithm
 ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {"spo": (SPOConfig, make_spo)}
 
 
@@ -86,21 +79,24 @@ class Experiment:
 class Built(NamedTuple):
     """An experiment made ready to run."""
 
-    task: Task
-    network: ActorCritic
+    setting: Setting
     algorithm: Algorithm
     program: Program
 
+    @property
+    def task(self) -> Task:
+        return self.setting.task
 
-def build(experiment: Experiment) -> Built:
+
+def build(experiment: Experiment, task: Task | None = None) -> Built:
+    """`task` is what `experiment.task` names, unless it is given: a world of the user's own can't be made by name."""
     _, make_algorithm = _find_algorithm(experiment.algorithm)
-    task = environments.make(experiment.task, **experiment.task_options)
-    network = make_network(
-        task.train.observation_spec, task.train.action_spec, make_architecture(task.train, experiment.network)
-    )
+    task = environments.make(experiment.task, **experiment.task_options) if task is None else task
     mesh: Mesh = make_mesh(experiment.num_devices)
-    algorithm = make_algorithm(task, network, experiment.config, mesh.devices.size)
-    return Built(task, network, algorithm, make_program(algorithm, task.evaluation, mesh, experiment.num_seeds))
+    architecture = make_architecture(task.train, experiment.network)
+    setting = Setting(task, architecture, experiment.steps, mesh.devices.size)
+    algorithm = make_algorithm(setting, experiment.config)
+    return Built(setting, algorithm, make_program(algorithm, task.evaluation, mesh, experiment.num_seeds))
 
 
 def make_architecture(environment: Environment, config: NetworkConfig) -> Architecture:

@@ -15,10 +15,8 @@ import numpy as np
 
 from spo import environments
 from spo.algorithms.base import Algorithm
-from spo.algorithms.spo import SPOConfig, make_spo
-from spo.networks import make_network
-from spo.training.experiment import EvaluationConfig, NetworkConfig, build, make_architecture
-from spo.training.program import make_mesh, make_program
+from spo.algorithms.spo import SPOConfig
+from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
 #: For worlds that are small or cheap: learns from fewer steps than the paper's settings, which are `SPOConfig()`.
@@ -59,9 +57,8 @@ def train(
         on_evaluation: called with the means of every evaluation, such as `print`.
     """
     task = _as_task(world)
-    architecture = make_architecture(task.train, network)
-    algorithm = make_spo(task, make_network(task.train.observation_spec, task.train.action_spec, architecture), config)
-    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
+    experiment = Experiment(task=task.train.name, steps=steps, config=config, network=network, num_devices=1)
+    _, algorithm, program = build(experiment, task)
     started = time.perf_counter()
     key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
     state = program.init(key_init)

@@ -6,7 +6,8 @@ between two intervals a run can end, in whichever way, and go on as if it had no
 metrics.jsonl has one record per line, the same for all algorithms:
 
     kind         "train" (an interval), "evaluation" (during training; the first is of untrained parameters) or "final"
-    seed         which of the seeds; env_steps, model_steps (imagined by the search) and iteration are each seed's own
+    seed         which of the seeds; env_steps, model_steps (imagined by the search), network_evaluations (states looked
+                 at to decide) and iteration are each seed's own
     metrics      name -> number. "episode/..." are means over "episode/count" finished episodes; a "final" record has
                  "policy_only/..." beside them, of the policy without search
     time         wall_seconds of the run so far, and env_steps_per_second of all seeds together (see `train`): the only
@@ -467,6 +468,7 @@ class _Log:
                 "iteration": iteration,
                 "env_steps": env_steps,
                 "model_steps": env_steps * self._algorithm.model_steps_per_env_step,
+                "network_evaluations": env_steps * self._algorithm.network_evaluations_per_env_step,
                 "metrics": {name: float(values[seed]) for name, values in metrics.items() if np.isfinite(values[seed])},
                 "time": {"wall_seconds": wall_seconds, "env_steps_per_second": rate},
             }
@@ -593,6 +595,7 @@ def _summary(
         "num_seeds": experiment.num_seeds,
         "env_steps": env_steps,
         "model_steps": env_steps * algorithm.model_steps_per_env_step,
+        "network_evaluations": env_steps * algorithm.network_evaluations_per_env_step,
         "iterations": progress.iteration,
         "best_env_steps_per_seed": [i * progress.env_steps_per_iteration for i in progress.best_iterations],
         **summarise(read_records(folder.metrics_path)),

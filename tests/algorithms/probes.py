@@ -1,0 +1,102 @@
+"""Worlds whose answers are known, put to any algorithm: does it learn the value and the action of each?
+
+Values and actions are those of the bare policy, without search, and of every seed. Seeds are fixed: there is no false
+alarm short of other rounding.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spo.environments.tiny import known_answer, solve, tiny_mdp
+from spo.training.experiment import Experiment, NetworkConfig, build
+from spo.types import Array, TimeStep
+
+GAMMA = 0.9
+
+
+class Probe(NamedTuple):
+    """What is asked in a world: after so many iterations, values and continuous actions no further off than this."""
+
+    iterations: int = 60
+    value_error: float = 0.05
+    action_error: float = 0.1
+
+
+def names(fast: dict[str, Probe], slow: dict[str, Probe]) -> list[Any]:
+    return [*fast, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
+
+
+@functools.cache
+def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values [seed, K] and most likely actions [seed, K, ...] at the known observations, after training."""
+    _, made, program = build(
+        Experiment(
+            task=f"tiny/{name}",
+            algorithm=algorithm,
+            config=config,
+            network=NetworkConfig(width=32, depth=2),
+            num_seeds=2,
+            num_devices=1,
+        )
+    )
+    state, _ = program.run(program.init(jax.random.key(0)), iterations)
+    observations = jnp.asarray(known_answer(name, GAMMA).observations)
+    count = len(observations)
+    mask = None
+    if not is_continuous(name):
+        mdp = tiny_mdp(name)
+        mask = jnp.asarray(mdp.mask[~mdp.terminal])
+    timesteps = TimeStep(
+        observation=observations,
+        reward=jnp.zeros(count),
+        terminated=jnp.zeros(count, bool),
+        truncated=jnp.zeros(count, bool),
+        action_mask=mask,
+    )
+
+    def look(learner: Any) -> tuple[Array, Array]:
+        key = jax.random.key(1)
+        # Without search nothing looks at the state of the world.
+        actions = made.act(learner, key, None, timesteps, use_search=False, greedy=True)
+        return made.value(learner, key, timesteps), actions
+
+    values, actions = jax.jit(jax.vmap(look))(state.learner)
+    return np.asarray(values), np.asarray(actions)
+
+
+def is_continuous(name: str) -> bool:
+    return name.startswith("continuous") or name == "lqr"
+
+
+def on_the_way(name: str) -> np.ndarray:
+    """The known observations that optimal play comes by [K]. What it never sees it need not know."""
+    if is_continuous(name):
+        answer = known_answer(name, GAMMA)
+        if name != "continuous_credit":
+            return np.ones(len(answer.values), bool)
+        phase, first_action = answer.observations.T
+        return (phase == 0.0) | (first_action == answer.actions[0, 0])
+    mdp = tiny_mdp(name)
+    values, q_values = solve(mdp, GAMMA)
+    leads_to = np.max(np.isclose(q_values, values[:, None])[:, :, None] * mdp.transition_probabilities, axis=1) > 0
+    seen = mdp.start_probabilities > 0
+    for _ in range(len(seen)):
+        seen = seen | (seen @ leads_to)
+    return seen[~mdp.terminal]
+
+
+def check(algorithm: str, config: Any, name: str, probe: Probe) -> None:
+    """`config` is one whose discount is GAMMA."""
+    answer, seen = known_answer(name, GAMMA), on_the_way(name)
+    values, actions = learnt(algorithm, config, name, probe.iterations)
+    np.testing.assert_allclose(values[:, seen], np.tile(answer.values[seen], (2, 1)), atol=probe.value_error)
+    if is_continuous(name):
+        np.testing.assert_allclose(actions[:, seen], np.tile(answer.actions[seen], (2, 1, 1)), atol=probe.action_error)
+    else:
+        optimal = answer.actions[np.arange(len(seen)), actions]
+        assert optimal[:, seen].all(), actions
