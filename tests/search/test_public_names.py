@@ -23,6 +23,7 @@ PUBLIC = {
         "WeightFn",
         "add_dirichlet_noise",
         "checked",
+        "mix_in_dirichlet",
         "resampling",
         "search",
         "smc_policy",

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from spo.types import (
 DEVICE_AXIS = "devices"
 
 Metrics = dict[str, Array]
+Learner = TypeVar("Learner")
 
 
 class Setting(NamedTuple):
@@ -40,6 +41,8 @@ class Setting(NamedTuple):
     total_env_steps: float
     #: they share the environments, the replay and the batches
     num_devices: int = 1
+    #: leave out updates that would make something infinite or NaN, instead of letting the loop stop there
+    skip_nonfinite_updates: bool = False
 
 
 class TrainState(NamedTuple):
@@ -90,8 +93,8 @@ class Experience(NamedTuple):
     extras: Any  # what the algorithm wants to remember of its decision
 
 
-#: (key, environment states [E], time steps [E]) -> (actions for the environment [E], extras [E], metrics)
-DecideFn = Callable[[PRNGKey, State, TimeStep], tuple[Action, PyTree, Metrics]]
+#: (key, environment states [E], time steps [E], *drawn ahead) -> (actions for the environment [E], extras [E], metrics)
+DecideFn = Callable[..., tuple[Action, PyTree, Metrics]]
 
 
 def init_worker(environment: Environment, num_envs: int, key: PRNGKey) -> Worker:
@@ -102,9 +105,11 @@ def init_worker(environment: Environment, num_envs: int, key: PRNGKey) -> Worker
 
 
 def rollout(
-    environment: Environment, decide: DecideFn, worker: Worker, length: int
+    environment: Environment, decide: DecideFn, worker: Worker, length: int, drawn_ahead: tuple[Array, ...] = ()
 ) -> tuple[Worker, Experience, Metrics]:
     """Acts for `length` steps in every environment; experience has leading axes [length, E].
+
+    `drawn_ahead` [length, ...] is handed to `decide` step by step: random numbers that are cheaper to draw at once.
 
     Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums, beside
     the number of episodes, so that they can be averaged over however many rollouts.
@@ -112,10 +117,12 @@ def rollout(
     step_and_reset = jax.vmap(auto_reset(environment))
     num_envs = worker.episode_length.shape[0]
 
-    def step(worker: Worker, _: None) -> tuple[Worker, tuple[Experience, Metrics, Metrics]]:
+    def step(worker: Worker, drawn: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Metrics, Metrics]]:
         key, key_decide, key_step = jax.random.split(worker.key, 3)
-        action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep)
-        env_state, outcome = step_and_reset(jax.random.split(key_step, num_envs), worker.env_state, action)
+        with jax.named_scope("decide"):
+            action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *drawn)
+        with jax.named_scope("environment"):
+            env_state, outcome = step_and_reset(jax.random.split(key_step, num_envs), worker.env_state, action)
         said = outcome.timestep
         episode_return = worker.episode_return + said.reward
         episode_length = worker.episode_length + 1
@@ -141,7 +148,7 @@ def rollout(
         )
         return worker, (experience, metrics, episodes)
 
-    worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, None, length=length)
+    worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, drawn_ahead, length=length)
     means = jax.tree.map(jnp.mean, metrics)
     sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
     return worker, experience, means | sums
@@ -170,10 +177,38 @@ def adam(
     return optax.chain(clip, optax.adam(rate))
 
 
-def blank_experience(environment: Environment, decide: DecideFn, worker: Worker) -> Experience:
+def blank_experience(
+    environment: Environment, decide: DecideFn, worker: Worker, drawn_ahead: tuple[Array, ...] = ()
+) -> Experience:
     """One step's experience of zeros, from which a replay learns the shapes it has to hold."""
-    _, experience, _ = jax.eval_shape(lambda worker: rollout(environment, decide, worker, 1), worker)
+    _, experience, _ = jax.eval_shape(
+        lambda worker, drawn: rollout(environment, decide, worker, 1, drawn), worker, drawn_ahead
+    )
     return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
+
+
+def run_updates(
+    update: Callable[[Learner, Any], tuple[Learner, Metrics]], learner: Learner, inputs: Any, *, skip_nonfinite: bool
+) -> tuple[Learner, Metrics]:
+    """`update(learner, input)` for each of the inputs [U, ...]; metrics are means over the updates.
+
+    With `skip_nonfinite`, an update after which anything is not finite has not happened: the learner stays as it was,
+    the means leave it out, and "skipped_updates" counts it. If all were such, the means are NaN, and training stops.
+    """
+
+    def guarded(learner: Learner, one: Any) -> tuple[Learner, Metrics]:
+        updated, metrics = update(learner, one)
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((updated, metrics))]))
+        learner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, learner)
+        metrics = {name: jnp.where(finite, value, jnp.nan) for name, value in metrics.items()}
+        return learner, metrics | {"skipped_updates": 1.0 - finite}
+
+    with jax.named_scope("update"):
+        learner, metrics = jax.lax.scan(guarded if skip_nonfinite else update, learner, inputs)
+    if not skip_nonfinite:
+        return learner, jax.tree.map(jnp.mean, metrics)
+    skipped = jnp.sum(metrics.pop("skipped_updates"))
+    return learner, jax.tree.map(jnp.nanmean, metrics) | {"skipped_updates": skipped}
 
 
 def share(name: str, amount: int, num_devices: int) -> int:

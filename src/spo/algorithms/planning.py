@@ -1,5 +1,7 @@
 """A world and a network, put together as what a search asks for: roots and a model."""
 
+import jax
+
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
@@ -9,8 +11,10 @@ def environment_model(environment: Environment, network: ActorCritic, params: Ac
     """The true world as the model: step it, then look at the new state with the network."""
 
     def model_fn(key: PRNGKey, state: State, action: Action) -> ModelOutput:
-        state, timestep = environment.step(key, state, network.distribution.to_environment(action))
-        prior, value = network.both(params, timestep.observation, timestep.action_mask)
+        with jax.named_scope("world"):
+            state, timestep = environment.step(key, state, network.distribution.to_environment(action))
+        with jax.named_scope("network"):
+            prior, value = network.both(params, timestep.observation, timestep.action_mask)
         return ModelOutput(
             state=state,
             prior=prior,

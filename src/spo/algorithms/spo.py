@@ -29,6 +29,7 @@ from spo.algorithms.base import (
     blank_experience,
     init_worker,
     rollout,
+    run_updates,
     share,
     vmap_over,
 )
@@ -153,11 +154,10 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     """SPO on a task, as the training loop takes it."""
     task = setting.task
     network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture)
-    distribution = network.distribution
-    discrete = isinstance(task.train.action_spec, DiscreteActions)
+    action_spec, distribution = task.train.action_spec, network.distribution
     num_envs = share("num_envs", config.num_envs, setting.num_devices)
     trust_region = make_trust_region(
-        task.train.action_spec,
+        action_spec,
         distribution,
         policy=Bound(config.kl_bound, config.initial_multiplier),
         mean=Bound(config.mean_kl_bound, config.initial_mean_multiplier),
@@ -206,23 +206,19 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
             dual_optimiser=dual_optimiser.init(duals),
         )
         acting = init_worker(task.train, num_envs, key_worker)
-        return TrainState(
-            learner, SPOWorker(acting, replay.init(blank_experience(task.train, decide(learner), acting)))
-        )
+        blank = blank_experience(task.train, decide(learner), acting, draw_noise(key_worker, 1))
+        return TrainState(learner, SPOWorker(acting, replay.init(blank)))
 
     # --- E-step: act by search ----------------------------------------------------------------------------------------
     def plan(
-        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, explore: bool
+        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, log_gamma: Array | None = None
     ) -> tuple[search.Root, search.SearchOutput]:
-        key_noise, key_search = jax.random.split(key)
         root = jax.vmap(functools.partial(evaluate_root, network, learner.params))(env_state, timestep)
         proposal = None
-        if explore and discrete and config.root_exploration_weight > 0:
-            proposal = search.add_dirichlet_noise(
-                key_noise, root.prior, fraction=config.root_exploration_weight, alpha=config.dirichlet_alpha
-            )
+        if log_gamma is not None:
+            proposal = search.mix_in_dirichlet(root.prior, log_gamma, fraction=config.root_exploration_weight)
         output = run_search(
-            key_search,
+            key,
             root,
             environment_model(task.model, network, learner.params),
             temperature=losses.positive_from_raw(learner.duals.raw_temperature),
@@ -231,12 +227,18 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         return root, output
 
     def decide(learner: Learner) -> Any:
-        def decide(key: PRNGKey, env_state: State, timestep: TimeStep) -> tuple[Action, Plan, Metrics]:
-            root, output = plan(learner, key, env_state, timestep, explore=True)
+        def decide(key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array) -> tuple[Action, Plan, Metrics]:
+            root, output = plan(learner, key, env_state, timestep, *noise)
             remembered = Plan(output.root_actions, output.weights, output.temperature_advantages)
             return to_environment(output.action), remembered, search_metrics(learner, root, output)
 
         return decide
+
+    def draw_noise(key: PRNGKey, length: int) -> tuple[Array, ...]:
+        """Exploration noise for the roots of a rollout, if there is any: continuous policies explore by their scale."""
+        if not isinstance(action_spec, DiscreteActions) or config.root_exploration_weight == 0:
+            return ()
+        return (jax.random.loggamma(key, config.dirichlet_alpha, (length, num_envs, action_spec.num_actions)),)
 
     def to_environment(actions: Action) -> Action:
         return jax.vmap(distribution.to_environment)(actions)
@@ -350,19 +352,25 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, (acting, replay_state) = state
-        acting, experience, rollout_metrics = rollout(task.train, decide(learner), acting, config.rollout_length)
+        key, key_noise, key_updates = jax.random.split(acting.key, 3)
+        noise = draw_noise(key_noise, config.rollout_length)
+        acting, experience, rollout_metrics = rollout(
+            task.train, decide(learner), acting._replace(key=key), config.rollout_length, noise
+        )
         by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
-        replay_state = replay.add(replay_state, by_env)
-        key, *update_keys = jax.random.split(acting.key, config.num_updates + 1)
+        with jax.named_scope("replay"):
+            replay_state = replay.add(replay_state, by_env)
         rollout_params = learner.params
 
         def one_update(learner: Learner, key: PRNGKey) -> tuple[Learner, Metrics]:
             return update(learner, replay_state, rollout_params, key)
 
-        learner, update_metrics = jax.lax.scan(one_update, learner, jnp.stack(update_keys))
-        update_metrics = jax.tree.map(jnp.mean, update_metrics)
+        update_keys = jax.random.split(key_updates, config.num_updates)
+        learner, update_metrics = run_updates(
+            one_update, learner, update_keys, skip_nonfinite=setting.skip_nonfinite_updates
+        )
         metrics = rollout_metrics | update_metrics
-        return TrainState(learner, SPOWorker(acting._replace(key=key), replay_state)), metrics
+        return TrainState(learner, SPOWorker(acting, replay_state)), metrics
 
     # --- Acting with what was learned ---------------------------------------------------------------------------------
     def act(
@@ -370,7 +378,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     ) -> Action:
         """Actions for the environments: by search or by the bare policy, the most likely one or a draw. No noise."""
         if use_search:
-            _, output = plan(learner, key, env_state, timestep, explore=False)
+            _, output = plan(learner, key, env_state, timestep)
             return to_environment(output.best_action if greedy else output.action)
         return act_by_policy(network, learner.params, key, timestep, greedy=greedy)
 

@@ -17,7 +17,7 @@ from spo.search.base import (
     Step,
     WeightFn,
 )
-from spo.search.policies import add_dirichlet_noise, checked, smc_policy
+from spo.search.policies import add_dirichlet_noise, checked, mix_in_dirichlet, smc_policy
 from spo.search.smc import search
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "WeightFn",
     "add_dirichlet_noise",
     "checked",
+    "mix_in_dirichlet",
     "resampling",
     "search",
     "smc_policy",

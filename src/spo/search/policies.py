@@ -137,7 +137,16 @@ def add_dirichlet_noise(
     since with a small alpha the variables themselves underflow to 0 all together.
     """
     check_dirichlet(fraction, alpha)
-    log_gamma = jax.random.loggamma(key, alpha, logits.shape, logits.dtype)
+    return mix_in_dirichlet(logits, jax.random.loggamma(key, alpha, logits.shape, logits.dtype), fraction=fraction)
+
+
+def mix_in_dirichlet(
+    logits: Float[Array, "B A"], log_gamma: Float[Array, "B A"], *, fraction: float
+) -> Float[Array, "B A"]:
+    """`add_dirichlet_noise` from the logarithms of Gamma(alpha) variables drawn beforehand.
+
+    They are drawn by rejection, a loop of small kernels. Drawn once for many searches, that costs next to nothing.
+    """
     noise = jax.nn.softmax(jnp.where(logits > -jnp.inf, log_gamma, -jnp.inf), axis=-1)
     return distributions.mix_log_probabilities(logits, noise, fraction)
 

@@ -168,16 +168,18 @@ def search(
 
         # The draw comes after the resample of the depth above, so that copies of one ancestor branch apart here
         # (departure 5).
-        action_keys = jax.random.split(key_action, (num_roots, num_particles))
-        drawn = _over_particles(distribution.sample)(action_keys, particles.prior)
-        action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
-        drawable = _over_particles(distribution.is_valid)(particles.prior) | (depth == 0) | ~live
+        with jax.named_scope("propose"):
+            action_keys = jax.random.split(key_action, (num_roots, num_particles))
+            drawn = _over_particles(distribution.sample)(action_keys, particles.prior)
+            action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
+            drawable = _over_particles(distribution.is_valid)(particles.prior) | (depth == 0) | ~live
 
-        if vmap_model:
-            model_keys = jax.random.split(key_model, (num_roots, num_particles))
-            model = _over_particles(model_fn)(model_keys, particles.state, action)
-        else:
-            model = model_fn(key_model, particles.state, action)
+        with jax.named_scope("model"):
+            if vmap_model:
+                model_keys = jax.random.split(key_model, (num_roots, num_particles))
+                model = _over_particles(model_fn)(model_keys, particles.state, action)
+            else:
+                model = model_fn(key_model, particles.state, action)
         validation.check_model_output(model, particles)
 
         step = Step(
@@ -317,7 +319,8 @@ def _resample(
     """Redraws the particles of the chosen roots: one gather over everything a particle owns, weights back to 1."""
     num_roots, num_particles = particles.log_weights.shape
     weights = _normalise(particles.log_weights)
-    ancestors = jax.vmap(resample_fn)(jax.random.split(key, num_roots), weights)
+    with jax.named_scope("resample"):
+        ancestors = jax.vmap(resample_fn)(jax.random.split(key, num_roots), weights)
     ancestors = jnp.where(chosen[:, None], ancestors, jnp.arange(num_particles)[None, :])
     particles = _take(particles, ancestors)
     # 0 for a sound root, NaN for a poisoned one: a resample must not launder a NaN.

@@ -14,7 +14,7 @@ def q_value(step: Step) -> Float[Array, ""]:
     return step.reward + step.discount * step.next_value
 
 
-def soft_advantage(entropy_temperature: float, reward_scale: float = 1.0) -> WeightFn:
+def soft_advantage(entropy_temperature: Float[Array, ""] | float, reward_scale: float = 1.0) -> WeightFn:
     """scale·r + γ·V(s') − V(s) − τ·log π(a|s), with V soft: the weighting of SMC-ENT (Piché et al., 2019).
 
     Under maximum-entropy control the target holds actions by exp(reward) alone, not by π · exp(reward); drawing them

@@ -9,15 +9,30 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from spo import environments
+from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig, make_alphazero, make_gumbel_alphazero
 from spo.algorithms.base import Algorithm, Setting
+from spo.algorithms.mpo import MPOConfig, make_mpo
+from spo.algorithms.ppo import PPOConfig, make_ppo
+from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig, make_sampled_alphazero
+from spo.algorithms.smc_ent import SMCEntConfig, make_smc_ent
 from spo.algorithms.spo import SPOConfig, make_spo
+from spo.algorithms.vmpo import VMPOConfig, make_vmpo
 from spo.networks import Architecture, cube_architecture, mlp_architecture, paper_architecture
 from spo.networks.torsos import MLP, CubeTorso
 from spo.training.program import Program, make_mesh, make_program
 from spo.types import Environment, Task
 
 #: name -> its configuration and (setting, configuration) -> Algorithm
-ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {"spo": (SPOConfig, make_spo)}
+ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {
+    "alphazero": (AlphaZeroConfig, make_alphazero),
+    "gumbel_alphazero": (GumbelAlphaZeroConfig, make_gumbel_alphazero),
+    "mpo": (MPOConfig, make_mpo),
+    "ppo": (PPOConfig, make_ppo),
+    "sampled_alphazero": (SampledAlphaZeroConfig, make_sampled_alphazero),
+    "smc_ent": (SMCEntConfig, make_smc_ent),
+    "spo": (SPOConfig, make_spo),
+    "vmpo": (VMPOConfig, make_vmpo),
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,8 @@ class Experiment:
     """Devices to share the work; None: all there are."""
     logs_per_evaluation: int = 5
     """Lines of metrics between two evaluations."""
+    skip_nonfinite_updates: bool = False
+    """Leave out updates that would make a number infinite or NaN, and go on, instead of stopping there."""
     config: Any = field(default_factory=SPOConfig)
     """The algorithm's hyper-parameters."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -94,7 +111,13 @@ def build(experiment: Experiment, task: Task | None = None) -> Built:
     task = environments.make(experiment.task, **experiment.task_options) if task is None else task
     mesh: Mesh = make_mesh(experiment.num_devices)
     architecture = make_architecture(task.train, experiment.network)
-    setting = Setting(task, architecture, experiment.steps, mesh.devices.size)
+    setting = Setting(
+        task,
+        architecture,
+        experiment.steps,
+        mesh.devices.size,
+        skip_nonfinite_updates=experiment.skip_nonfinite_updates,
+    )
     algorithm = make_algorithm(setting, experiment.config)
     return Built(setting, algorithm, make_program(algorithm, task.evaluation, mesh, experiment.num_seeds))
 

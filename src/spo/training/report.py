@@ -8,90 +8,18 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-Record = dict[str, Any]
-
-#: What a task is judged by, in order of preference, with its name for people. Shares are shown in per cent.
-HEADLINES = {"episode/solved": "solved", "episode/return": "return"}
-_NORMAL_95 = 1.959964
-
-
-class Interval(NamedTuple):
-    """A mean and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def share_interval(share: float, count: int) -> Interval:
-    """Wilson's interval for a share seen in `count` independent tries: it stays inside [0, 1], at its ends too."""
-    z2 = _NORMAL_95**2
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = _NORMAL_95 / (1 + z2 / count) * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's interval for the mean of a few independent values, such as one per seed. One value has no interval."""
-    from scipy.stats import t
-
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return Interval(mean, math.nan, math.nan)
-    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half)
-
-
-def read_records(path: Path) -> list[Record]:
-    """The records of a metrics file. A last line that a killed run left half written is skipped."""
-    lines = path.read_text("utf-8").splitlines()
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise ValueError(
-                    f"Line {number} of {path} is no JSON: the file was changed or is no metrics file."
-                ) from None
-    return records
-
-
-def headline(records: Iterable[Record]) -> str:
-    """The metric these records are judged by."""
-    records = list(records)
-    for name in HEADLINES:
-        if any(name in record["metrics"] for record in records):
-            return name
-    raise ValueError("There is no episode in these records: train until the first evaluation.")
-
-
-def in_words(name: str, value: float) -> str:
-    """A metric's value for people: shares in per cent, others with three or four digits."""
-    if not math.isfinite(value):
-        return "none"
-    if name == "episode/solved":
-        return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+from spo.evaluation.runs import HEADLINES, Record, duration, headline, in_words, latest_per_seed, read_records
+from spo.evaluation.statistics import Interval, at_least_between_seeds, mean_interval, share_interval, within_0_and_1
 
 
 def episodes_interval(name: str, per_seed: Sequence[Sequence[float]]) -> Interval:
     """The interval of a metric from its episodes: that between all episodes, or that between seeds if it is wider."""
     pooled = [value for episodes in per_seed for value in episodes]
     interval = share_interval(statistics.fmean(pooled), len(pooled)) if name == "solved" else mean_interval(pooled)
-    if len(per_seed) == 1:
-        return interval
-    between_seeds = mean_interval([statistics.fmean(episodes) for episodes in per_seed])
-    low, high = min(interval.low, between_seeds.low), max(interval.high, between_seeds.high)
-    return Interval(interval.mean, *((max(0.0, low), min(1.0, high)) if name == "solved" else (low, high)))
+    interval = at_least_between_seeds(interval, [statistics.fmean(episodes) for episodes in per_seed])
+    return within_0_and_1(interval) if name == "solved" else interval
 
 
 def report(folder: Path) -> str:
@@ -149,12 +77,6 @@ def result_so_far(records: Sequence[Record]) -> str:
         return ""
     name = headline(latest)
     return f"{HEADLINES[name]} {in_words(name, statistics.fmean(record['metrics'][name] for record in latest))}"
-
-
-def latest_per_seed(records: Iterable[Record], kind: str) -> list[Record]:
-    """The last record of each seed, in order of seeds."""
-    by_seed = {record["seed"]: record for record in records if record["kind"] == kind}
-    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> None:
@@ -215,17 +137,4 @@ def _mean_curve(curves: dict[int, dict[int, float]]) -> dict[int, Interval]:
     return {step: mean_interval([points[step] for points in curves.values() if step in points]) for step in steps}
 
 
-__all__ = [
-    "Interval",
-    "draw_learning_curve",
-    "duration",
-    "episodes_interval",
-    "headline",
-    "in_words",
-    "latest_per_seed",
-    "mean_interval",
-    "read_records",
-    "report",
-    "result_so_far",
-    "share_interval",
-]
+__all__ = ["draw_learning_curve", "episodes_interval", "report", "result_so_far"]

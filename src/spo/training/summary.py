@@ -5,10 +5,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from spo.training.report import mean_interval, share_interval
+from spo.evaluation.statistics import (
+    Interval,
+    at_least_between_seeds,
+    normal_interval,
+    share_interval,
+    within_0_and_1,
+)
 
 Record = dict[str, Any]
-_NORMAL_95 = 1.959964
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
@@ -37,31 +42,20 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     return results
 
 
-def _result(name: str, per_seed: list[float], episodes: int, interval: tuple[float, float]) -> dict[str, Any]:
+def _result(name: str, per_seed: list[float], episodes: int, interval: Interval) -> dict[str, Any]:
     return {
         name: statistics.fmean(per_seed),
-        f"{name}_interval": list(interval),
+        f"{name}_interval": [interval.low, interval.high],
         f"{name}_episodes": episodes,
         f"{name}_per_seed": per_seed,
     }
 
 
-def _rate_interval(rates: list[float], episodes: int) -> tuple[float, float]:
+def _rate_interval(rates: list[float], episodes: int) -> Interval:
     interval = share_interval(statistics.fmean(rates), episodes * len(rates))
-    low, high = _at_least_between_seeds(rates, (interval.low, interval.high))
-    return max(0.0, low), min(1.0, high)
+    return within_0_and_1(at_least_between_seeds(interval, rates))
 
 
-def _mean_interval(means: list[float], deviations: list[float], episodes: int) -> tuple[float, float]:
-    mean = statistics.fmean(means)
-    variance = statistics.fmean(deviation**2 for deviation in deviations)
-    half = _NORMAL_95 * math.sqrt(variance / (episodes * len(means)))
-    return _at_least_between_seeds(means, (mean - half, mean + half))
-
-
-def _at_least_between_seeds(per_seed: list[float], between_episodes: tuple[float, float]) -> tuple[float, float]:
-    """Seeds that happen to agree to the last episode would leave an interval of no width at all."""
-    if len(per_seed) == 1:
-        return between_episodes
-    interval = mean_interval(per_seed)
-    return min(interval.low, between_episodes[0]), max(interval.high, between_episodes[1])
+def _mean_interval(means: list[float], deviations: list[float], episodes: int) -> Interval:
+    deviation = math.sqrt(statistics.fmean(deviation**2 for deviation in deviations))
+    return at_least_between_seeds(normal_interval(statistics.fmean(means), deviation, episodes * len(means)), means)

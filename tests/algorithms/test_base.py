@@ -1,0 +1,80 @@
+"""What the algorithms share beside the rollout."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spo.algorithms.base import adam, run_updates, share, vmap_over
+
+
+def divide(learner: dict, divisor: jax.Array) -> tuple[dict, dict]:
+    """An update that a divisor of 0 ruins."""
+    learner = {"x": learner["x"] + 1.0 / divisor, "count": learner["count"] + 1}
+    return learner, {"loss": learner["x"]}
+
+
+START = {"x": jnp.float32(0.0), "count": jnp.int32(0)}
+
+
+def test_updates_follow_each_other_and_metrics_are_their_means():
+    learner, metrics = run_updates(divide, START, jnp.array([1.0, 0.5, 0.25]), skip_nonfinite=False)
+    assert (float(learner["x"]), int(learner["count"])) == (7.0, 3)
+    assert set(metrics) == {"loss"}
+    np.testing.assert_allclose(metrics["loss"], (1 + 3 + 7) / 3)
+
+
+def test_a_ruined_update_is_not_hidden():
+    learner, metrics = run_updates(divide, START, jnp.array([1.0, 0.0, 0.5]), skip_nonfinite=False)
+    assert np.isinf(learner["x"])
+    assert np.isinf(metrics["loss"])
+
+
+def test_a_ruined_update_is_skipped_on_request():
+    updates = jax.jit(functools.partial(run_updates, divide, skip_nonfinite=True))
+    learner, metrics = updates(START, jnp.array([1.0, 0.0, 0.5, 0.0]))
+    assert (float(learner["x"]), int(learner["count"])) == (3.0, 2)
+    assert float(metrics["skipped_updates"]) == 2.0
+    np.testing.assert_allclose(metrics["loss"], (1 + 3) / 2)
+
+
+def test_nothing_is_made_up_if_all_were_ruined():
+    learner, metrics = run_updates(divide, START, jnp.zeros(2), skip_nonfinite=True)
+    assert float(learner["x"]) == 0.0
+    assert np.isnan(metrics["loss"]), "the loop stops at this"
+
+
+def test_adam_clips_and_decays():
+    """Adam's first change is its learning rate, whatever the gradient; from then on the schedule shows."""
+    optimiser = adam(0.1, 0.5, decay_updates=2)
+    params = jnp.zeros(2)
+    state = optimiser.init(params)
+    sizes = []
+    for _ in range(3):
+        change, state = optimiser.update(jnp.array([30.0, 40.0]), state, params)
+        sizes.append(float(jnp.abs(change[0])))
+    np.testing.assert_allclose(sizes, [0.1, 0.05, 0.0], atol=1e-6)
+
+
+def test_adam_clips_to_a_norm():
+    """After one huge gradient, a small one counts for as much as its clipped self would."""
+    changes = []
+    for first in ([3e4, 4e4], [0.3, 0.4]):  # both have the norm 0.5 once clipped
+        optimiser = adam(0.1, 0.5)
+        state = optimiser.init(jnp.zeros(2))
+        _, state = optimiser.update(jnp.array(first), state)
+        changes.append(optimiser.update(jnp.array([0.1, 0.1]), state)[0])
+    np.testing.assert_allclose(changes[0], changes[1], rtol=1e-5)
+
+
+def test_shares_are_even():
+    assert share("num_envs", 32, 4) == 8
+    with pytest.raises(ValueError, match=r"num_envs \(30\) must be divisible by the number of devices \(4\)"):
+        share("num_envs", 30, 4)
+
+
+def test_vmap_over_several_axes():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    np.testing.assert_allclose(vmap_over(jnp.sum, 2)(x), x.sum(axis=2))
