@@ -3,7 +3,7 @@
 `search` is the planner; `smc_policy` is the same planner behind mctx's interface. Both take a model as a function.
 """
 
-from spo.search import resampling, weighting
+from spo.search import diagnostics, resampling, roots, weighting
 from spo.search.base import (
     Ancestry,
     Diagnostics,
@@ -13,6 +13,8 @@ from spo.search.base import (
     PolicyOutput,
     ResampleFn,
     Root,
+    RootFn,
+    RootSamples,
     SearchOutput,
     Step,
     WeightFn,
@@ -29,13 +31,17 @@ __all__ = [
     "PolicyOutput",
     "ResampleFn",
     "Root",
+    "RootFn",
+    "RootSamples",
     "SearchOutput",
     "Step",
     "WeightFn",
     "add_dirichlet_noise",
     "checked",
+    "diagnostics",
     "mix_in_dirichlet",
     "resampling",
+    "roots",
     "search",
     "smc_policy",
     "weighting",

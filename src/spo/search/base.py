@@ -58,6 +58,17 @@ WeightFn = Callable[[Step], Float[Array, ""]]
 ResampleFn = Callable[[PRNGKey, Float[Array, " N"]], Integer[Array, " N"]]
 
 
+class RootSamples(NamedTuple):
+    """The first actions of one root's particles, and the log-weights that they begin with."""
+
+    actions: Action  # [N, ...]
+    log_weights: Float[Array, " N"]
+
+
+#: (key, parameters of the proposal, N) -> RootSamples, such that the weighted actions stand for the proposal.
+RootFn = Callable[[PRNGKey, Prior, int], RootSamples]
+
+
 class Particles(NamedTuple):
     """Everything a particle owns. A resample is one gather over all of it, so nothing can be left behind."""
 

@@ -28,6 +28,7 @@ from spo.search.base import (
     Prior,
     ResampleFn,
     Root,
+    RootFn,
     SearchOutput,
     Step,
     WeightFn,
@@ -84,6 +85,7 @@ def search(
     resample_last: bool = False,
     root_proposal: Prior | None = None,
     correct_root_proposal: bool = False,
+    root_fn: RootFn | None = None,
     vmap_model: bool = True,
     unroll: int = 4,
     with_ancestry: bool = False,
@@ -110,6 +112,7 @@ def search(
       root_proposal: what root actions are drawn from instead of `root.prior`, e.g. the prior with exploration noise. It
         takes the prior's place in the target, unless
       correct_root_proposal: weights root samples by prior / proposal, so that the target is that of the prior.
+      root_fn: how root actions are drawn (`spo.search.roots`). None: independently, from the proposal.
       vmap_model: False if `model_fn` steps all particles itself: one key, states and actions with leading axes [B, N].
       unroll: how many depths are written out in a row in the compiled program. More is faster for small models (0.1 ms
         for a whole search on a GPU) and takes longer to compile: 1 for a model that is slow to compile.
@@ -131,9 +134,14 @@ def search(
     key_root, key_steps, key_resample, key_last, key_action = jax.random.split(key, 5)
 
     # --- Root: N first actions each -----------------------------------------------------------------------------------
-    root_keys = jax.random.split(key_root, (num_roots, num_particles))
-    root_actions = jax.vmap(jax.vmap(distribution.sample, in_axes=(0, None)))(root_keys, proposal)
-    log_weights = jnp.zeros((num_roots, num_particles), dtype)
+    if root_fn is None:
+        root_keys = jax.random.split(key_root, (num_roots, num_particles))
+        root_actions = jax.vmap(jax.vmap(distribution.sample, in_axes=(0, None)))(root_keys, proposal)
+        log_weights = jnp.zeros((num_roots, num_particles), dtype)
+    else:
+        draw = jax.vmap(root_fn, in_axes=(0, 0, None))
+        root_actions, log_weights = draw(jax.random.split(key_root, num_roots), proposal, num_particles)
+        log_weights = log_weights.astype(dtype)
     if correct_root_proposal:
         log_prob = jax.vmap(jax.vmap(distribution.log_prob, in_axes=(None, 0)))
         log_weights += (log_prob(root.prior, root_actions) - log_prob(proposal, root_actions)).astype(dtype)

@@ -1,0 +1,99 @@
+"""Root actions without replacement, and the read-out over all depths, against exact enumeration.
+
+Means are compared by two-sided z-tests at a false-alarm rate of 1e-6, as in test_exact.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import spo.search
+from oracles import enumeration
+from search.test_exact import HORIZON, MAX_Z, MDP, ROOT_STATES, TEMPERATURES, assert_unbiased, exact
+from spo.search import diagnostics, roots
+
+NUM_ACTIONS = MDP.prior.shape[1]
+
+
+def search(num_roots: int, num_particles: int, num_candidates: int, **settings):
+    output = spo.search.search(
+        jax.random.key(0),
+        enumeration.root_of(MDP, np.repeat(ROOT_STATES, num_roots)),
+        enumeration.model_fn_of(MDP),
+        num_particles=num_particles,
+        horizon=HORIZON,
+        unroll=1,
+        temperature=jnp.repeat(jnp.asarray(TEMPERATURES), num_roots),
+        gamma=0.9,
+        root_fn=roots.without_replacement(num_candidates),
+        **settings,
+    )
+    return jax.tree.map(lambda x: x.reshape(len(ROOT_STATES), num_roots, *x.shape[1:]), output)
+
+
+@pytest.mark.parametrize("num_candidates", [1, 2, NUM_ACTIONS])
+def test_the_weighted_actions_stand_for_the_proposal(num_candidates: int):
+    """E[mean_n w_n 1(a_n = a)] = π(a), for every action."""
+    logits = jnp.log(jnp.array([0.5, 0.25, 0.15, 0.1, 0.0])[:NUM_ACTIONS])
+    probabilities = np.asarray(jax.nn.softmax(logits))
+    num_particles = 2 * num_candidates
+
+    def estimate(key):
+        samples = roots.without_replacement(num_candidates)(key, logits, num_particles)
+        return diagnostics.sum_by_action(samples.actions, jnp.exp(samples.log_weights), NUM_ACTIONS) / num_particles
+
+    estimates = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(jax.random.key(0), 2**14)), np.float64)
+    error = estimates.std(axis=0, ddof=1) / np.sqrt(len(estimates))
+    assert np.all(np.abs(estimates.mean(axis=0) - probabilities) <= MAX_Z * error + 1e-6)
+
+
+def test_candidates_differ_and_masked_ones_weigh_nothing():
+    logits = jnp.log(jnp.array([0.7, 0.0, 0.3, 0.0]))
+    samples = roots.without_replacement(4)(jax.random.key(1), logits, 8)
+    assert set(np.asarray(samples.actions).tolist()) == {0, 2}, "an invalid action is never stepped"
+    weighs = np.isfinite(samples.log_weights)
+    assert weighs.sum() == 4
+    assert sorted(np.asarray(samples.actions)[weighs].tolist()) == [0, 0, 2, 2]
+    with pytest.raises(ValueError, match=r"num_particles \(6\) must be a multiple of the 4 candidates"):
+        roots.without_replacement(4)(jax.random.key(1), logits, 6)
+    with pytest.raises(ValueError, match="at least 1"):
+        roots.without_replacement(0)
+
+
+@pytest.mark.parametrize(
+    ("num_candidates", "settings"),
+    [(2, {"resample_period": 1}), (NUM_ACTIONS, {"resample_period": 2, "resample_last": True})],
+)
+def test_z_stays_unbiased(num_candidates: int, settings: dict):
+    output = search(2**13, 4 * num_candidates, num_candidates, **settings)
+    assert_unbiased(output.log_normaliser, exact(), detectable=0.05)
+
+
+def test_the_read_out_meets_the_exact_posterior():
+    output = search(64, 1024 * NUM_ACTIONS // 4, NUM_ACTIONS, resample_period=2)
+    for weights, answer in zip(np.asarray(output.action_weights), exact(), strict=True):
+        np.testing.assert_allclose(weights.mean(axis=0), answer.action_posterior, atol=0.01)
+
+
+def test_weights_by_depth_are_those_of_shallower_searches():
+    """After depth d they estimate the posterior of horizon d; after the last one they are the read-out."""
+    num_particles = 1024
+    output = spo.search.search(
+        jax.random.key(0),
+        enumeration.root_of(MDP, np.repeat(ROOT_STATES, 32)),
+        enumeration.model_fn_of(MDP),
+        num_particles=num_particles,
+        horizon=HORIZON,
+        temperature=jnp.repeat(jnp.asarray(TEMPERATURES), 32),
+        resample_period=2,
+        gamma=0.9,
+        unroll=1,
+        with_ancestry=True,
+    )
+    by_depth = np.asarray(diagnostics.action_weights_by_depth(output.ancestry, NUM_ACTIONS))
+    np.testing.assert_allclose(by_depth[:, -1], output.action_weights, atol=1e-5)
+    for depth in range(HORIZON):
+        for kind, answer in enumerate(exact(horizon=depth + 1)):
+            mean = by_depth[32 * kind : 32 * (kind + 1), depth].mean(axis=0)
+            np.testing.assert_allclose(mean, answer.action_posterior, atol=0.015)
