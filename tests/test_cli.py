@@ -28,6 +28,7 @@ def test_help_names_the_commands(capsys):
         assert code == 0
         assert "envs" in printed
         assert "download" in printed
+        assert "compare" in printed
 
 
 def test_envs_shows_sizes(capsys):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from spo._version import __version__
+from spo.cli.compare import compare
 from spo.cli.saved import evaluate, export, render, runs
 from spo.cli.training import train
 from spo.cli.worlds import download, envs
@@ -20,6 +21,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "render": render,
     "runs": runs,
+    "compare": compare,
     "export": export,
     "envs": envs,
     "download": download,

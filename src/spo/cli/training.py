@@ -23,8 +23,7 @@ def train(*arguments: str) -> None:
     resume = options.first_value(arguments, "--resume")
     if resume is not None and preset is not None:
         raise ValueError(f"--resume goes on with the settings of {resume}: leave {preset} out.")
-    start = saved_experiment(Path(resume)) if resume else presets.get(preset or DEFAULT_PRESET)
-    start = _with_other_kinds(start, arguments)
+    start = saved_experiment(Path(resume)) if resume else _named_experiment(preset or DEFAULT_PRESET, arguments)
     rest, other_task_options = options.take_other_task_options(arguments, start)
     kind = dataclasses.make_dataclass("TrainOptions", [*_run_fields(preset), *options.experiment_fields(start)])
     parsed: Any = tyro.cli(
@@ -110,14 +109,17 @@ def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _with_other_kinds(experiment: "Experiment", arguments: tuple[str, ...]) -> "Experiment":
-    """Another algorithm or task has other options: the preset's would make no sense with it."""
+def _named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
+    """The preset by the algorithm that is asked for. Another task has other options: the preset's make no sense there.
+
+    A name that doesn't exist is left to the parser, which says what there is.
+    """
+    from spo import presets
     from spo.cli.options import first_value
     from spo.training.experiment import ALGORITHMS
 
     algorithm, task = first_value(arguments, "--algorithm"), first_value(arguments, "--task")
-    if algorithm in ALGORITHMS and algorithm != experiment.algorithm:
-        experiment = dataclasses.replace(experiment, algorithm=algorithm, config=ALGORITHMS[algorithm][0]())
+    experiment = presets.get(preset, algorithm) if algorithm in ALGORITHMS else presets.get(preset)
     if task is not None and task != experiment.task:
         experiment = dataclasses.replace(experiment, task=task, task_options={})
     return experiment

@@ -1,0 +1,138 @@
+"""`spo compare` as it is typed."""
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tyro")
+pytest.importorskip("matplotlib")
+pytest.importorskip("flax")
+
+from evaluation.fake_runs import write_run, write_suite
+from spo import presets
+from spo._version import __version__
+from spo.cli import main, training
+from spo.cli.compare import repeating_command
+from spo.evaluation.runs import load_run
+from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, to_json
+
+
+def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out"
+    main(["compare", str(write_suite(tmp_path / "runs")), "--out", str(out), "--resamples", "300"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "spo is better than ppo: significant and meaningful." in printed
+    assert "optimality gap" in printed
+    assert {path.name for path in out.iterdir()} >= {
+        "report.html",
+        "comparison.json",
+        "learning_curves.png",
+        "learning_curves.svg",
+        "probability_of_improvement.png",
+    }
+    numbers = json.loads((out / "comparison.json").read_text())
+    assert numbers["groups"] == ["spo", "ppo"]
+
+
+def test_compare_by_a_setting_with_a_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for particles in (4, 16):
+        config = {"search": {"num_particles": particles}}
+        write_run(tmp_path / "runs" / f"{particles}", [[0.0, 0.5]] * 2, final=[0.5, 0.6], config=config)
+    arguments = ["--by", "search.num_particles", "--metric", "return", "--title", "Budgets", "--resamples", "300"]
+    main(["compare", f"{tmp_path}/runs/*", "--out", str(tmp_path / "out"), *arguments])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "undecided at this scale" in printed
+    assert "num_particles 16" in printed
+    assert "Note: num_particles 4 on rubiks_cube has 2 seeds" in printed
+    assert "<h1>Budgets</h1>" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere is no folder"),
+        ([], "Name the runs to compare"),
+        (["."], "There is no run in ."),
+        ([".", "--resamples", "3"], "--resamples must be at least 100"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *arguments])
+    assert end.value.code == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def _run_of(experiment: Experiment, folder: Path, **extra):
+    write_run(folder, [0.0, 0.5], **{"spo_version": __version__, **to_json(experiment), **extra})
+    return load_run(folder)
+
+
+_DEFAULT = presets.get("default")
+EXPERIMENTS = {
+    "spo train": _DEFAULT,
+    "spo train --seed 3": dataclasses.replace(_DEFAULT, seed=3),
+    "spo train paper/ant --algorithm ppo": presets.get("paper/ant", "ppo"),
+    "spo train paper/ant --num-seeds 5": dataclasses.replace(presets.get("paper/ant"), num_seeds=5),
+    "spo train --task.eval-scrambles 5 --trust-region --search.num-particles 8 --network.width 64": dataclasses.replace(
+        _DEFAULT,
+        task_options={**_DEFAULT.task_options, "eval_scrambles": 5},
+        network=NetworkConfig(width=64),
+        config=dataclasses.replace(
+            _DEFAULT.config,
+            trust_region=True,
+            search=dataclasses.replace(_DEFAULT.config.search, num_particles=8),
+        ),
+    ),
+    "spo train paper/rubiks_cube --no-trust-region --search.no-resample-last --evaluation.greedy": dataclasses.replace(
+        presets.get("paper/rubiks_cube"),
+        config=dataclasses.replace(
+            presets.get("paper/rubiks_cube").config,
+            trust_region=False,
+            search=dataclasses.replace(presets.get("paper/rubiks_cube").config.search, resample_last=False),
+        ),
+        evaluation=EvaluationConfig(greedy=True),
+    ),
+    "spo train --task tiny/chain --steps 20000 --network.width None": dataclasses.replace(
+        _DEFAULT, task="tiny/chain", task_options={}, steps=2e4, network=NetworkConfig()
+    ),
+}
+
+
+def _parsed(command: str, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """What `spo train` would run."""
+    experiments = []
+    monkeypatch.setattr(training, "run", lambda experiment, *_, **__: experiments.append(experiment))
+    main(shlex.split(command)[1:])
+    (experiment,) = experiments
+    return experiment
+
+
+@pytest.mark.parametrize("command", EXPERIMENTS)
+def test_the_command_of_a_run_repeats_it(command, tmp_path, monkeypatch):
+    """The command is what a person would type, and parsing it gives the run's experiment."""
+    experiment = EXPERIMENTS[command]
+    written = repeating_command(_run_of(experiment, tmp_path / "run"))
+    assert sorted(shlex.split(written)) == sorted(shlex.split(command))
+    assert _parsed(written, monkeypatch) == experiment
+
+
+def test_options_that_a_preset_sets_and_a_run_does_not_are_not_taken_over(tmp_path, monkeypatch):
+    experiment = dataclasses.replace(_DEFAULT, task_options={})
+    written = repeating_command(_run_of(experiment, tmp_path / "run"))
+    assert _parsed(written, monkeypatch) == experiment
+
+
+def test_a_run_that_began_from_a_file_begins_from_its_copy(tmp_path):
+    run = _run_of(_DEFAULT, tmp_path / "run", start_from={"file": "learner.npz"})
+    assert repeating_command(run) == f"spo train --from {tmp_path / 'run' / 'start.npz'}"
+
+
+def test_runs_of_other_versions_and_of_unknown_algorithms_have_no_command(tmp_path):
+    assert repeating_command(_run_of(_DEFAULT, tmp_path / "old", spo_version="0.0.1")) is None
+    assert repeating_command(_run_of(_DEFAULT, tmp_path / "mine", algorithm="mine")) is None
