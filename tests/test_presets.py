@@ -1,60 +1,295 @@
 """The presets against the paper, row by row."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flax")
 
 from spo import presets
-from spo.algorithms.spo import SPOConfig
-from spo.training.experiment import from_json, to_json
+from spo.training.experiment import ALGORITHMS, from_json, to_json
 
-# Table "SPO Hyperparameters for Continuous and Discrete Environments", as printed. None: the paper's dash.
-TABLE = {
-    # row: (continuous, discrete)
-    "Actor & Critic Learning Rate": (3e-4, 3e-4),
-    "Dual Learning Rate": (1e-3, 3e-4),
-    "Discount Factor": (0.99, 0.99),
-    "GAE Lambda": (0.95, 0.95),
-    "Replay Buffer Size": (6.5e4, 6.5e4),
-    "Batch Size": (32, 64),
-    "Batch Sequence Length": (32, 17),
-    "Max Grad Norm": (0.5, 0.5),
-    "Number of Epochs": (128, 16),
-    "Number of Envs": (1024, 768),
-    "Rollout Length": (32, 21),
-    "τ (Target Smoothing)": (5e-3, 5e-3),
-    "Number of Particles": (16, 16),
-    "Search Horizon": (4, 4),
-    "Resample Period": (4, 4),
-    "Initial η": (10, 0.5),
-    "Initial α": (None, 0.5),
-    "Initial α_μ": (10, None),
-    "Initial α_Σ": (500, None),
-    "ε_η": (0.2, 0.5),
-    "ε_α": (None, 1e-3),
-    "ε_α_μ": (5e-2, None),
-    "ε_α_Σ": (5e-4, None),
-    "Dirichlet Alpha": (None, 0.03),
-    "Root Exploration Weight": (None, 0.25),
+# --- The paper's tables, as printed: table, column -> row -> value. A dash is left out. -------------------------------
+SPO = "SPO Hyperparameters for Continuous and Discrete Environments"
+TABLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
+    ("spo", "continuous"): (
+        SPO,
+        {
+            "Actor & Critic Learning Rate": 3e-4,
+            "Dual Learning Rate": 1e-3,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Replay Buffer Size": 6.5e4,
+            "Batch Size": 32,
+            "Batch Sequence Length": 32,
+            "Max Grad Norm": 0.5,
+            "Number of Epochs": 128,
+            "Number of Envs": 1024,
+            "Rollout Length": 32,
+            "τ (Target Smoothing)": 5e-3,
+            "Number of Particles": 16,
+            "Search Horizon": 4,
+            "Resample Period": 4,
+            "Initial η": 10,
+            "Initial α_μ": 10,
+            "Initial α_Σ": 500,
+            "ε_η": 0.2,
+            "ε_α_μ": 5e-2,
+            "ε_α_Σ": 5e-4,
+        },
+    ),
+    ("spo", "discrete"): (
+        SPO,
+        {
+            "Actor & Critic Learning Rate": 3e-4,
+            "Dual Learning Rate": 3e-4,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Replay Buffer Size": 6.5e4,
+            "Batch Size": 64,
+            "Batch Sequence Length": 17,
+            "Max Grad Norm": 0.5,
+            "Number of Epochs": 16,
+            "Number of Envs": 768,
+            "Rollout Length": 21,
+            "τ (Target Smoothing)": 5e-3,
+            "Number of Particles": 16,
+            "Search Horizon": 4,
+            "Resample Period": 4,
+            "Initial η": 0.5,
+            "Initial α": 0.5,
+            "ε_η": 0.5,
+            "ε_α": 1e-3,
+            "Dirichlet Alpha": 0.03,
+            "Root Exploration Weight": 0.25,
+        },
+    ),
+    ("ppo", "continuous"): (
+        "Continuous Control: Hyperparameters for PPO and Sampled AlphaZero",
+        {
+            "Actor Learning Rate": 0.00069,
+            "Critic Learning Rate": 0.00054,
+            "Rollout Length": 16,
+            "Number of Epochs": 4,
+            "Number of Minibatches": 16,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Clip Epsilon": 0.1,
+            "Entropy Coefficient": 0.005,
+            "Value Function Coefficient": 0.5,
+            "Max Grad Norm": 0.5,
+            "Decay Learning Rates": True,
+            "Standardize Advantages": True,
+        },
+    ),
+    ("ppo", "discrete"): (
+        "Discrete Control: Hyperparameters for AlphaZero and PPO",
+        {
+            "Learning Rate": 3e-4,
+            "Rollout Length": 85,
+            "Number of Epochs": 4,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Max Grad Norm": 0.5,
+            "Number of Minibatches": 64,
+            "Clip Epsilon": 0.1,
+            "Entropy Coefficient": 1e-2,
+            "Standardize Advantages": True,
+        },
+    ),
+    ("sampled_alphazero", "continuous"): (
+        "Continuous Control: Hyperparameters for PPO and Sampled AlphaZero",
+        {
+            "Actor Learning Rate": 3e-4,
+            "Critic Learning Rate": 3e-4,
+            "Rollout Length": 32,
+            "Number of Epochs": 64,
+            "Buffer Size": 65536,
+            "Batch Size": 32,
+            "Sample Sequence Length": 32,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Entropy Coefficient": 0.005,
+            "Max Grad Norm": 0.5,
+            "Number of Simulations": 64,
+            "Dirichlet Alpha": 0.03,
+            "Dirichlet Exploration Fraction": 0.25,
+            "Number of Samples": 20,
+            "Gaussian Noise Exploration Fraction": 0.001,
+        },
+    ),
+    ("alphazero", "discrete"): (
+        "Discrete Control: Hyperparameters for AlphaZero and PPO",
+        {
+            "Learning Rate": 3e-4,
+            "Rollout Length": 21,
+            "Number of Epochs": 16,
+            "Buffer Size": 65536,
+            "Batch Size": 64,
+            "Sample Sequence Length": 17,
+            "Discount Factor": 0.99,
+            "GAE Lambda": 0.95,
+            "Max Grad Norm": 0.5,
+            "Number of Simulations": 64,
+        },
+    ),
+    ("mpo", "continuous"): (
+        "Continuous Control: Hyperparameters for MPO and VMPO",
+        {
+            "Rollout Length": 8,
+            "Number of Epochs": 72,
+            "Buffer Size": 200000,
+            "Batch Size": 256,
+            "Sample Sequence Length": 16,
+            "Period": 1,
+            "Actor Learning Rate": 1e-4,
+            "Dual Learning Rate": 1e-3,
+            "τ (Target Smoothing)": 0.005,
+            "Discount Factor": 0.99,
+            "Max Grad Norm": 0.5,
+            "Decay Learning Rates": True,
+            "Number of Samples": 128,
+            "ε_η": 0.05,
+            "ε_α_μ": 0.05,
+            "ε_α_Σ": 0.0005,
+            "Initial η": 10.0,
+            "Initial α_μ": 10.0,
+            "Initial α_Σ": 500,
+            "GAE Lambda": 0.95,
+        },
+    ),
+    ("mpo", "discrete"): (
+        "Discrete Control: Hyperparameters for MPO and VMPO",
+        {
+            "Actor Learning Rate": 2e-4,
+            "Decay Learning Rates": True,
+            "Dual Learning Rate": 0.02,
+            "Number of Epochs": 72,
+            "ε_η": 0.07,
+            "ε_α": 0.00015,
+            "GAE Lambda": 0.95,
+            "Discount Factor": 0.95,
+            "Initial η": 3.0,
+            "Initial α": 3.0,
+            "Max Grad Norm": 0.5,
+            "Number of Samples": 128,
+            "Q Learning Rate": 0.001,
+            "Rollout Length": 16,
+            "Sample Sequence Length": 17,
+            "τ (Target Smoothing)": 0.005,
+            "Batch Size": 256,
+            "Buffer Size": 500000,
+        },
+    ),
+    ("vmpo", "continuous"): (
+        "Continuous Control: Hyperparameters for MPO and VMPO",
+        {
+            "Rollout Length": 32,
+            "Number of Epochs": 16,
+            "Actor Learning Rate": 3e-4,
+            "Critic Learning Rate": 3e-4,
+            "Dual Learning Rate": 1e-2,
+            "τ (Target Smoothing)": 0.005,
+            "Discount Factor": 0.99,
+            "Max Grad Norm": 0.5,
+            "ε_η": 0.05,
+            "ε_α_μ": 0.05,
+            "ε_α_Σ": 0.0005,
+            "Initial η": 10.0,
+            "Initial α_μ": 10.0,
+            "Initial α_Σ": 500,
+            "GAE Lambda": 0.95,
+            "Actor Target Period": 25,
+        },
+    ),
+    ("vmpo", "discrete"): (
+        "Discrete Control: Hyperparameters for MPO and VMPO",
+        {
+            "Actor Learning Rate": 3e-4,
+            "Dual Learning Rate": 0.01,
+            "Number of Epochs": 4,
+            "ε_η": 0.5,
+            "ε_α": 0.001,
+            "GAE Lambda": 0.95,
+            "Discount Factor": 0.99,
+            "Initial η": 3.0,
+            "Initial α": 3.0,
+            "Max Grad Norm": 0.5,
+            "Rollout Length": 86,
+            "Actor Target Period": 64,
+        },
+    ),
+    ("smc_ent", "continuous"): (
+        "Continuous Control: Hyperparameters for SMC-Ent",
+        {
+            "Rollout Length": 16,
+            "Number of Epochs": 512,
+            "Buffer Size": 500000,
+            "Batch Size": 512,
+            "Actor Learning Rate": 3e-4,
+            "Q Learning Rate": 3e-4,
+            "τ (Target Smoothing)": 0.005,
+            "Discount Factor": 0.99,
+            "Reward Scale": 10.0,
+            "Number of Particles": 16,
+            "Max Depth": 4,
+            "Resample Temperature": 1.0,
+            "Number of Samples for Value Function": 64,
+        },
+    ),
+    ("smc_ent", "discrete"): (
+        "Discrete Control: Hyperparameters for SMC-Ent",
+        {
+            "Rollout Length": 32,
+            "Number of Epochs": 64,
+            "Buffer Size": 1000000,
+            "Batch Size": 2048,
+            "Q Learning Rate": 3e-4,
+            "τ (Target Smoothing)": 0.005,
+            "Discount Factor": 0.97,
+            "Max Grad Norm": 0.5,
+            "Huber Loss Parameter": 1.0,
+            "Entropy Temperature": 0.03,
+            "Munchausen Coefficient": 0.9,
+            "Clip Value Min": -1e3,
+            "Number of Particles": 16,
+            "Search Horizon": 4,
+            "Resampling Period": 4,
+            "Resample Temperature": 0.1,
+            "Reward Scaling": {"paper/rubiks_cube": 10.0, "paper/boxoban": 1.0},
+        },
+    ),
 }
-FIELDS = {
+
+# --- Row -> field, by algorithm where a row means something else in one of them ---------------------------------------
+ROWS = {
     "Actor & Critic Learning Rate": "learning_rate",
+    "Actor Learning Rate": "actor_learning_rate",
+    "Critic Learning Rate": "critic_learning_rate",
+    "Q Learning Rate": "critic_learning_rate",
     "Dual Learning Rate": "dual_learning_rate",
+    "Decay Learning Rates": "decay_learning_rates",
     "Discount Factor": "gamma",
     "GAE Lambda": "gae_lambda",
     "Replay Buffer Size": "replay_size",
+    "Buffer Size": "replay_size",
     "Batch Size": "batch_size",
     "Batch Sequence Length": "sequence_length",
+    "Sample Sequence Length": "sequence_length",
     "Max Grad Norm": "max_grad_norm",
     "Number of Epochs": "num_updates",
+    "Number of Minibatches": "num_minibatches",
     "Number of Envs": "num_envs",
     "Rollout Length": "rollout_length",
     "τ (Target Smoothing)": "target_smoothing",
+    "Actor Target Period": "target_period",
     "Number of Particles": "search.num_particles",
     "Search Horizon": "search.horizon",
+    "Max Depth": "search.horizon",
     "Resample Period": "search.resample_period",
+    "Resampling Period": "search.resample_period",
+    "Resample Temperature": "search.temperature",
     "Initial η": "initial_temperature",
     "Initial α": "initial_multiplier",
     "Initial α_μ": "initial_mean_multiplier",
@@ -65,25 +300,123 @@ FIELDS = {
     "ε_α_Σ": "scale_kl_bound",
     "Dirichlet Alpha": "dirichlet_alpha",
     "Root Exploration Weight": "root_exploration_weight",
+    "Dirichlet Exploration Fraction": "root_exploration_weight",
+    "Gaussian Noise Exploration Fraction": "root_action_noise",
+    "Number of Simulations": "num_simulations",
+    "Number of Samples": "num_samples",
+    "Number of Samples for Value Function": "num_value_samples",
+    "Clip Epsilon": "clip_epsilon",
+    "Entropy Coefficient": "entropy_coefficient",
+    "Value Function Coefficient": "value_coefficient",
+    "Standardize Advantages": "standardise_advantages",
+    "Huber Loss Parameter": "huber_delta",
+    "Entropy Temperature": "entropy_temperature",
+    "Munchausen Coefficient": "munchausen_coefficient",
+    "Clip Value Min": "munchausen_clip",
+    "Reward Scale": "reward_scale",
+    "Reward Scaling": "reward_scale",
 }
-# What the table says nothing about: our value, and why. docs/departures.md has the same list.
-LEFT_OPEN = {
-    "old_policy": ("target", "the reference's choice"),
-    "fixed_temperature": (False, "the paper learns it; fixing it is its ablation"),
-    "trust_region": (True, "the paper's equation 12"),
-    "search.resample_last": (True, "Algorithm 1 resamples after step h when p divides h"),
-    "search.ess_threshold": (None, "the paper resamples by period"),
-    "search.resampling": ("multinomial", "'drawn in proportion to the weights', nothing more"),
-    "search.weighting": ("advantage", "the Q value is its ablation"),
-    "search.gamma": (1.0, "the advantage in the paper's text has no discount"),
-    "search.unroll": (4, "no result depends on it"),
+OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
+    # Passes over the rollout, not gradient steps, where there is no replay.
+    "ppo": {"Number of Epochs": ("num_epochs",), "Learning Rate": ("actor_learning_rate", "critic_learning_rate")},
+    "vmpo": {"Number of Epochs": ("num_epochs",), "τ (Target Smoothing)": ()},
+    "mpo": {"GAE Lambda": ("retrace_lambda",), "Period": ()},
+    "alphazero": {"Learning Rate": ("learning_rate",)},
+    "sampled_alphazero": {"Actor Learning Rate": ("learning_rate",), "Critic Learning Rate": ("learning_rate",)},
 }
-COLUMNS = {
-    "paper/ant": 0,
-    "paper/halfcheetah": 0,
-    "paper/humanoid": 0,
-    "paper/boxoban": 1,
-    "paper/rubiks_cube": 1,
+# Rows that no field stands for, and why.
+NO_FIELD = {
+    ("vmpo", "τ (Target Smoothing)"): "the target policy is copied every so many updates, which the next row says",
+    ("mpo", "Period"): "sequences may begin at every step of the replay, which is what flashbax's period 1 means",
+}
+
+# --- What the tables leave open: our value, of one kind of actions or of both. docs/departures.md says why. -----------
+ENVS = {"discrete": 768, "continuous": 1024}
+LEFT_OPEN: dict[str, dict[str, Any]] = {
+    "spo": {
+        "old_policy": "target",
+        "fixed_temperature": False,
+        "trust_region": True,
+        "search.resample_last": True,
+        "search.ess_threshold": None,
+        "search.resampling": "multinomial",
+        "search.weighting": "advantage",
+        "search.gamma": 1.0,
+        "search.unroll": {"discrete": 4, "continuous": 1},
+    },
+    "ppo": {
+        "num_envs": ENVS,
+        "value_coefficient": {"discrete": 0.5},
+        "decay_learning_rates": {"discrete": True},
+        "value_clip": None,
+        "normalise_observations": False,
+        "reward_scale": 1.0,
+    },
+    "vmpo": {
+        "num_envs": ENVS,
+        "critic_learning_rate": {"discrete": 3e-4},
+        "decay_learning_rates": False,
+        "num_minibatches": 1,
+    },
+    "mpo": {"num_envs": ENVS, "critic_learning_rate": {"continuous": 1e-4}},
+    "alphazero": {
+        "num_envs": ENVS,
+        "dirichlet_alpha": 0.03,
+        "root_exploration_weight": 0.25,
+        "entropy_coefficient": 0.0,
+    },
+    "sampled_alphazero": {"num_envs": ENVS},
+    "smc_ent": {
+        "num_envs": ENVS,
+        "max_grad_norm": {"continuous": 0.5},
+        "entropy_temperature": {"continuous": 1.0},
+        "target_entropy_per_dimension": {"continuous": -1.0},
+        "dual_learning_rate": {"continuous": 3e-4},
+        "search.resample_period": {"continuous": 4},
+        "search.resample_last": True,
+        "search.unroll": {"discrete": 4, "continuous": 1},
+    },
+}
+# Fields that are read for the other kind of actions alone.
+OTHER_KIND = {
+    "discrete": {
+        "initial_mean_multiplier",
+        "mean_kl_bound",
+        "initial_scale_multiplier",
+        "scale_kl_bound",
+        # of SMC-ENT: SAC's
+        "actor_learning_rate",
+        "dual_learning_rate",
+        "num_value_samples",
+        "target_entropy_per_dimension",
+    },
+    "continuous": {
+        "initial_multiplier",
+        "kl_bound",
+        "dirichlet_alpha",
+        "root_exploration_weight",
+        # of SMC-ENT: Munchausen-DQN's
+        "munchausen_coefficient",
+        "munchausen_clip",
+        "huber_delta",
+    },
+}
+KIND = {
+    "discrete": {
+        "initial_mean_multiplier",
+        "mean_kl_bound",
+        "initial_scale_multiplier",
+        "scale_kl_bound",
+        "root_action_noise",
+    },
+    "continuous": {"initial_multiplier", "kl_bound"},
+}
+KIND = {
+    "paper/ant": "continuous",
+    "paper/halfcheetah": "continuous",
+    "paper/humanoid": "continuous",
+    "paper/boxoban": "discrete",
+    "paper/rubiks_cube": "discrete",
 }
 TASKS = {
     "paper/ant": "brax/ant",
@@ -92,54 +425,74 @@ TASKS = {
     "paper/boxoban": "boxoban/unfiltered",
     "paper/rubiks_cube": "rubiks_cube",
 }
+PAIRS = [(preset, algorithm) for preset in KIND for algorithm in ALGORITHMS if (algorithm, KIND[preset]) in TABLES]
 
 
-def flat(config: SPOConfig) -> dict:
+def flat(config: Any) -> dict[str, Any]:
     values = dataclasses.asdict(config)
-    search = values.pop("search")
+    search = values.pop("search", {})
     return values | {f"search.{name}": value for name, value in search.items()}
 
 
-def test_every_field_is_in_the_table_or_left_open():
-    assert set(flat(SPOConfig())) == set(FIELDS.values()) | set(LEFT_OPEN)
-    assert set(FIELDS) == set(TABLE)
-    assert {name for name in presets.PRESETS if name.startswith("paper/")} == set(COLUMNS)
+def fields_of(algorithm: str, row: str) -> tuple[str, ...]:
+    return OTHERWISE.get(algorithm, {}).get(row) or (() if (algorithm, row) in NO_FIELD else (ROWS[row],))
 
 
-@pytest.mark.parametrize("preset", COLUMNS)
-def test_paper_presets_are_the_papers(preset: str):
-    experiment = presets.get(preset)
-    assert experiment.task == TASKS[preset]
-    assert experiment.algorithm == "spo"
+def test_nothing_is_forgotten():
+    assert {name for name in presets.PRESETS if name.startswith("paper/")} == set(KIND)
+    assert {algorithm for algorithm, _ in TABLES} == set(ALGORITHMS) - {"gumbel_alphazero"}, "which the paper has not"
+
+
+@pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
+def test_paper_presets_are_the_papers(preset: str, algorithm: str):
+    experiment = presets.get(preset, algorithm)
+    assert (experiment.task, experiment.algorithm) == (TASKS[preset], algorithm)
     config = flat(experiment.config)
-    for row, field in FIELDS.items():
-        printed = TABLE[row][COLUMNS[preset]]
-        if printed is None:
-            continue  # the other kind of action has no such thing, and nothing reads it
-        if row == "Replay Buffer Size":
-            assert config[field] == 65_536, "6.5e4 is 2^16 in two digits"
-            assert round(config[field], -3) in (65_000, 66_000)
-        else:
-            assert config[field] == printed, row
-    for field, (value, why) in LEFT_OPEN.items():
-        assert config[field] == value, f"{field}: {why}"
+    table, rows = TABLES[algorithm, KIND[preset]]
+    for row, printed in rows.items():
+        expected = printed[preset] if isinstance(printed, dict) else printed
+        for field in fields_of(algorithm, row):
+            if row == "Replay Buffer Size":
+                assert config[field] == 65_536, "6.5e4 is 2^16 in two digits"
+            else:
+                assert config[field] == expected, f"{table}: {row}"
 
 
-@pytest.mark.parametrize("preset", COLUMNS)
-def test_paper_presets_follow_its_protocol(preset: str):
+@pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
+def test_every_field_is_in_the_table_or_left_open(preset: str, algorithm: str):
+    kind = KIND[preset]
+    config = flat(presets.get(preset, algorithm).config)
+    in_table = {field for row in TABLES[algorithm, kind][1] for field in fields_of(algorithm, row)}
+    open_fields = {
+        field: value[kind] if isinstance(value, dict) else value
+        for field, value in LEFT_OPEN[algorithm].items()
+        if not isinstance(value, dict) or kind in value
+    }
+    unexplained = set(config) - in_table - set(open_fields) - OTHER_KIND[kind]
+    assert not unexplained, "neither in the paper's table nor among what it leaves open"
+    assert not in_table & set(open_fields)
+    for field, value in open_fields.items():
+        assert config[field] == value, field
+
+
+@pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
+def test_paper_presets_follow_its_protocol(preset: str, algorithm: str):
     """Appendix "Statistical Precipice": 20 evaluations of 128 episodes, then 1 280 with the best parameters."""
-    experiment = presets.get(preset)
+    experiment = presets.get(preset, algorithm)
     judged = experiment.evaluation
     assert (judged.num_evaluations, judged.episodes, judged.final_episodes) == (20, 128, 1280)
     assert (judged.use_search, judged.greedy) == (True, False)
     assert experiment.steps == 1e8
-    assert dataclasses.astuple(experiment.network) == (None, None, "float32")
+    depth = 3 if algorithm == "smc_ent" and KIND[preset] == "continuous" else None  # the paper's footnote
+    assert dataclasses.astuple(experiment.network) == (None, depth, "float32")
     assert experiment.task_options == {}
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("preset", presets.PRESETS)
-def test_presets_survive_json(preset: str):
-    assert from_json(to_json(presets.get(preset))) == presets.get(preset)
+def test_presets_survive_json(preset: str, algorithm: str):
+    experiment = presets.get(preset, algorithm)
+    assert from_json(to_json(experiment)) == experiment
 
 
 def test_the_default_is_small_and_judged_on_four_scrambles():
@@ -149,6 +502,8 @@ def test_the_default_is_small_and_judged_on_four_scrambles():
     assert not default.config.trust_region
 
 
-def test_an_unknown_preset_is_answered_with_the_nearest():
+def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"no preset 'paper/rubik_cube'\. Did you mean 'paper/rubiks_cube'"):
         presets.get("paper/rubik_cube")
+    with pytest.raises(ValueError, match=r"no algorithm 'pppo'\. Did you mean 'ppo'"):
+        presets.get("default", "pppo")

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from spo.types import Array, Bool, Float, Integer
 
-
 _MAX_UNROLL = 32
 
 

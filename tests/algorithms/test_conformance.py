@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from spo.algorithms.smc_ent import SoftSearchConfig
 from spo.algorithms.spo import SearchConfig
 from spo.training.experiment import ALGORITHMS, Built, Experiment, NetworkConfig, build
 from spo.training.program import make_program
@@ -18,8 +19,32 @@ from training.comparing import assert_same_bits
 
 WORLDS = ["tiny/masked", "tiny/continuous_credit"]
 #: Algorithms that do one kind of action only, and the world they refuse.
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = {"alphazero": "tiny/continuous_credit", "gumbel_alphazero": "tiny/continuous_credit"}
+REPLAYED = {
+    "num_envs": 8,
+    "rollout_length": 4,
+    "num_updates": 2,
+    "batch_size": 8,
+    "sequence_length": 4,
+    "replay_size": 8 * 8,
+}
 SIZES: dict[str, dict[str, Any]] = {
+    "alphazero": {**REPLAYED, "num_simulations": 8},
+    "gumbel_alphazero": {**REPLAYED, "num_simulations": 8, "max_num_considered_actions": 2},
+    "sampled_alphazero": {**REPLAYED, "num_simulations": 8, "num_samples": 4},
+    "mpo": {**REPLAYED, "sequence_length": 6, "num_samples": 4},
+    "ppo": {"num_envs": 8, "rollout_length": 4, "num_epochs": 2, "num_minibatches": 2},
+    "vmpo": {"num_envs": 8, "rollout_length": 4, "num_epochs": 2, "num_minibatches": 2, "target_period": 3},
+    "smc_ent": {
+        "num_envs": 8,
+        "rollout_length": 4,
+        "num_updates": 2,
+        "batch_size": 8,
+        "replay_size": 8 * 8,
+        "num_value_samples": 4,
+        "entropy_temperature": 1.0,  # with less, softmax(Q/τ) of a fresh network is sure of itself
+        "search": SoftSearchConfig(num_particles=4, horizon=2, resample_period=1, unroll=1),
+    },
     "spo": {
         "num_envs": 8,
         "rollout_length": 4,

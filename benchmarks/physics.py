@@ -1,0 +1,196 @@
+"""What a step of Ant costs with its spring physics in one kernel, beside Brax's own step, in one run.
+
+Every program is asked for the same thing: some steps of a batch of ants inside one compiled scan, with actions drawn
+beforehand, nothing reset. Observations, rewards and ends are summed up, so that no compiler may leave them out. Each
+row also says how far one step is from Brax's, from states which random play has reached. The kernel is tried in several
+shapes at the first batch; the best of them goes on to the others.
+
+    python benchmarks/physics.py --out results/physics.json      # for a GPU
+    python benchmarks/physics.py --tiny                          # seconds on a CPU, the kernel interpreted
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import tyro
+from _timing import median_seconds, provenance, write_rows
+from brax import envs
+from rich.console import Console
+from rich.table import Table
+
+from spo.environments.spring_physics import from_brax, fused_environment
+
+
+@dataclass(frozen=True)
+class Options:
+    """Times a step of Brax's Ant: Brax's own physics, ours compiled by XLA, and ours as one kernel."""
+
+    out: Path | None = None
+    """Where to write the rows as JSON."""
+    tiny: bool = False
+    """A small batch and a few steps: checks that everything runs."""
+    batches: tuple[int, ...] = (16384, 65536, 1024)
+    """Batch sizes; 16384 is what a search of 1024 roots with 16 particles steps at once."""
+    blocks: tuple[str, ...] = ("128x4", "64x2", "32x1", "64x1", "128x2", "256x4", "256x8")
+    """Shapes of the kernel: environments per program x warps, of 32 threads each."""
+    steps: int = 20
+    """Steps per call."""
+    repeats: int = 5
+    """Timed calls; the median counts."""
+    seconds: float = 150.0
+    """No further program is started after this time."""
+
+
+class Program(NamedTuple):
+    implementation: str
+    step: Callable[[Any, Any], Any]  # Brax's state, action -> Brax's state
+    from_brax: Callable[[Any], Any]  # of the pipeline's state
+
+
+def kernel_programs(brax_env: Any, blocks: Iterable[str]) -> list[Program]:
+    implementation = "pallas" if jax.default_backend() == "gpu" else "interpret"
+    shapes = [(block, *map(int, block.split("x"))) for block in blocks]
+    return [
+        fused_program(
+            brax_env, f"kernel {block}", implementation=implementation, block_size=block_size, num_warps=num_warps
+        )
+        for block, block_size, num_warps in shapes
+    ]
+
+
+def fused_program(brax_env: Any, name: str, **options: Any) -> Program:
+    return Program(name, fused_environment(brax_env, **options).step, from_brax)
+
+
+class Played(NamedTuple):
+    """What there is to see after each step, with axes [steps, batch]."""
+
+    observation: Any
+    reward: Any
+    done: Any
+
+
+def compile_play(program: Program, states: Any, actions: Any) -> tuple[Any, float]:
+    """`(states, actions) -> (states, Played)`, a step for each of the actions, and the seconds compiling took."""
+
+    def body(states: Any, actions: Any) -> Any:
+        # Brax turns a few leaves into weakly typed ones, which a scan refuses.
+        states = jax.tree.map(
+            lambda before, after: jax.lax.convert_element_type(after, before.dtype),
+            states,
+            jax.vmap(program.step)(states, actions),
+        )
+        return states, Played(states.obs, states.reward, states.done)
+
+    began = time.perf_counter()
+    compiled = jax.jit(lambda states, actions: jax.lax.scan(body, states, actions)).lower(states, actions).compile()
+    return compiled, time.perf_counter() - began
+
+
+class Setting(NamedTuple):
+    """Where to start, what to do, and what Brax says to it."""
+
+    states: Any
+    actions: Any
+    played: Played
+
+
+def row_of(program: Program, setting: Setting, repeats: int) -> dict:
+    actions, reference = setting.actions, setting.played
+    num_steps, batch, _ = actions.shape
+    states = setting.states.replace(pipeline_state=jax.vmap(program.from_brax)(setting.states.pipeline_state))
+    play, compile_seconds = compile_play(program, states, actions)
+    seconds, spread = median_seconds(lambda: play(states, actions), repeats)
+    _, played = play(states, actions)
+    # Only the first step starts where Brax's does: contacts make the later ones diverge.
+    deviation = jnp.abs(played.observation[0] - reference.observation[0]).max(-1)
+    return {
+        "implementation": program.implementation,
+        "batch": batch,
+        "microseconds_per_step": 1e6 * seconds / num_steps,  # one step of the whole batch
+        "spread_microseconds": 1e6 * spread / num_steps,
+        "steps_per_second": batch * num_steps / seconds,
+        "largest_deviation": float(deviation.max()),
+        "median_deviation": float(jnp.median(deviation)),
+        "different_ends": int((played.done[0] != reference.done[0]).sum()),
+        "bytes_per_state": sum(leaf.nbytes for leaf in jax.tree.leaves(states.pipeline_state)) // batch,
+        # Of the whole program as written: those inside a loop count once, however often it runs.
+        "instructions": len(re.findall(r" (?:fusion|custom-call|copy|transpose)\(", play.as_text())),
+        "compile_seconds": compile_seconds,
+    }
+
+
+def main(options: Options) -> None:
+    began = time.perf_counter()
+    batches, blocks, num_steps, repeats = options.batches, options.blocks, options.steps, options.repeats
+    if options.tiny:
+        batches, blocks, num_steps, repeats = (6,), ("4x1",), 2, 3
+
+    brax_env = envs.get_environment("ant", backend="spring")
+    brax_program = Program("brax", brax_env.step, lambda pipeline_state: pipeline_state)
+    xla_program = fused_program(brax_env, "xla", implementation="xla")
+    kernels = kernel_programs(brax_env, blocks)
+    starts = jax.jit(jax.vmap(brax_env.reset))(jax.random.split(jax.random.key(0), max(batches)))
+
+    console = Console()
+    rows: list[dict] = []
+
+    def time_program(program: Program, setting: Setting) -> None:
+        elapsed, batch = time.perf_counter() - began, setting.actions.shape[1]
+        console.print(f"[dim]{elapsed:.0f} s: {program.implementation}, batch {batch}")
+        row = {"implementation": program.implementation, "batch": batch}
+        if elapsed > options.seconds:
+            row["error"] = f"left out after {elapsed:.0f} s"
+        else:
+            try:
+                row = row_of(program, setting, repeats)
+            except Exception as error:  # a shape that doesn't compile must not take the others with it
+                row["error"] = f"{type(error).__name__}: {error}"[:2000]
+                console.print(row["error"][:300], markup=False)
+        rows.append({**row, **provenance()})
+        write_rows(rows, options.out)  # every time: a machine may be taken away
+
+    settings = []
+    for batch in batches:
+        states = jax.tree.map(lambda leaf, batch=batch: leaf[:batch], starts)
+        size = (num_steps, batch, brax_env.action_size)
+        actions = jax.random.uniform(jax.random.key(1), size, minval=-1.0, maxval=1.0)
+        play, _ = compile_play(brax_program, states, actions)
+        for _ in range(3):  # to where random play leads: feet on the ground, some ants on their side
+            states, _ = play(states, actions)
+        settings.append(Setting(states, actions, play(states, actions)[1]))
+        for program in (brax_program, *kernels):
+            time_program(program, settings[-1])
+        timed = {row["implementation"]: row["microseconds_per_step"] for row in rows if "error" not in row}
+        kernels = sorted(kernels, key=lambda kernel: timed.get(kernel.implementation, float("inf")))[:1]
+    for setting in settings:  # last, because it may take long to compile
+        time_program(xla_program, setting)
+
+    table = Table(
+        "implementation", "batch", "µs / batched step", "steps / s", "largest deviation", "median", "compile s"
+    )
+    for row in rows:
+        if "error" in row:
+            table.add_row(row["implementation"], str(row["batch"]), row["error"].splitlines()[0][:60])
+            continue
+        table.add_row(
+            row["implementation"],
+            str(row["batch"]),
+            f"{row['microseconds_per_step']:.1f} ± {row['spread_microseconds']:.1f}",
+            f"{row['steps_per_second']:.3g}",
+            f"{row['largest_deviation']:.1e}",
+            f"{row['median_deviation']:.1e}",
+            f"{row['compile_seconds']:.1f}",
+        )
+    console.print(table)
+    console.print(f"{rows[0]['device']}, jax {rows[0]['jax']}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,250 @@
+"""What every experiment shares: scales, runs that are trained once, a finding in words, and the table of all claims.
+
+An experiment is a file with a `CLAIM` and a function from a `Setup` to a `Finding`, and ends with `_claims.main`. What
+it finds goes to results/claims/NAME.SCALE.json, beside its picture; results/claims.md is made from those files, and
+nothing in it by hand. A finding belongs to the scale it was made at.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import pathlib
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from matplotlib.figure import Figure
+
+from spo.evaluation import figures
+from spo.evaluation.comparison import Comparison, Judgement, compare, judge, verdict
+from spo.evaluation.runs import load_runs
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SCALES = ("smoke", "cpu", "paper")
+HELD = Literal["held", "not held", "undecided"]
+
+
+class Claim(NamedTuple):
+    """What the paper says, or what we say beyond it."""
+
+    number: int
+    name: str  # of the file and of its results
+    title: str
+    says: str
+
+
+class Setup(NamedTuple):
+    """How an experiment is run this time."""
+
+    claim: Claim
+    scale: str
+    runs: pathlib.Path  # folder of the training runs, kept from one time to the next
+    out: pathlib.Path  # folder of the findings
+
+
+class Finding(NamedTuple):
+    """What came out, at this scale."""
+
+    verdict: HELD
+    sentence: str
+    number: float | None = None  # what the verdict rests on, with its name and 95 % interval
+    number_name: str = ""
+    interval: tuple[float, float] | None = None
+    details: Mapping[str, Any] = {}
+    figure: Figure | None = None
+
+
+def main(claim: Claim, find: Callable[[Setup], Finding]) -> None:
+    """The command line of an experiment."""
+    parser = argparse.ArgumentParser(description=f"Claim {claim.number}, {claim.title}. {claim.says}")
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="cpu",
+        help="smoke: that it runs; cpu: ten minutes on two cores; paper: the paper's settings, for a GPU",
+    )
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "claims", help="where training runs lie")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "claims", help="where findings go")
+    options = parser.parse_args()
+    setup = Setup(claim, options.scale, options.runs / options.scale / claim.name, options.out)
+    start = time.perf_counter()
+    finding = find(setup)
+    path = write(setup, finding, time.perf_counter() - start)
+    print(f"\nClaim {claim.number} at scale {setup.scale}: {finding.verdict}. {finding.sentence}\nWritten to {path}.")
+
+
+def write(setup: Setup, finding: Finding, seconds: float) -> pathlib.Path:
+    setup.out.mkdir(parents=True, exist_ok=True)
+    path = setup.out / f"{setup.claim.name}.{setup.scale}.json"
+    record = {
+        "claim": setup.claim.number,
+        "name": setup.claim.name,
+        "title": setup.claim.title,
+        "says": setup.claim.says,
+        "scale": setup.scale,
+        **{name: value for name, value in finding._asdict().items() if name not in ("figure", "details")},
+        "command": f"python experiments/{setup.claim.name}.py --scale {setup.scale}",
+        "hardware": hardware(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seconds": round(seconds, 1),
+        "details": finding.details,
+    }
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if finding.figure is not None:
+        figures.save(finding.figure, path.with_suffix(""))
+    return path
+
+
+def hardware() -> str:
+    import jax
+
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        import os
+
+        return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    return f"{len(jax.devices())} x {device.device_kind}"
+
+
+# --- Training runs ----------------------------------------------------------------------------------------------------
+def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
+    """Trains what is missing, goes on with what was interrupted, and returns the folders by name."""
+    from spo.training import loop
+    from spo.training.run_folder import RunFolder
+
+    print(cost_sentence(setup, experiments), flush=True)
+    folders = {}
+    for name, experiment in experiments.items():
+        folder = setup.runs / name
+        folders[name] = folder
+        if (folder / "summary.json").exists():
+            RunFolder.open(folder).check_same(experiment)
+            continue
+        began = time.perf_counter()
+        loop.train(experiment, folder, resume=(folder / "config.json").exists())
+        print(f"  {name}: {time.perf_counter() - began:.0f} s", flush=True)
+    return folders
+
+
+def cost_sentence(setup: Setup, experiments: Mapping[str, Any]) -> str:
+    """What lies ahead, in hours where the speed of this device is known."""
+    missing = {name: e for name, e in experiments.items() if not (setup.runs / name / "summary.json").exists()}
+    if not missing:
+        return "All runs are there already."
+    steps = sum(e.steps * e.num_seeds for e in missing.values())
+    text = f"{len(missing)} of {len(experiments)} runs to train, {steps:,.0f} environment steps"
+    if setup.scale != "paper":
+        return text
+    seconds = [seconds_ahead(e) for e in missing.values()]
+    if any(s is None for s in seconds):
+        return f"{text}; results/benchmarks has no speed of all of them on this device, so how long is not known"
+    return (
+        f"{text}: about {sum(s for s in seconds if s is not None) / 3600:.1f} hours at the speeds of results/benchmarks"
+    )
+
+
+def seconds_ahead(experiment: Any) -> float | None:
+    import jax
+
+    for path in (ROOT / "results" / "benchmarks").glob("*/training*.json"):
+        for row in json.loads(path.read_text()):
+            same = (row["algorithm"], row["task"]) == (experiment.algorithm, experiment.task)
+            if same and row["device"] == jax.devices()[0].device_kind and row["num_seeds"] == 1:
+                return experiment.steps * experiment.num_seeds / row["env_steps_per_second"]
+    return None
+
+
+def compare_runs(folders: Mapping[str, pathlib.Path], by: str | None = None) -> tuple[Comparison, Judgement]:
+    """Groups are the values of the setting `by`, or, without it, the runs by their names."""
+    names = {folder.resolve(): name for name, folder in folders.items()}
+    comparison = compare(load_runs([str(folder) for folder in folders.values()]), by=by or "algorithm")
+    if by is None:
+        results = tuple(result._replace(group=names[result.run.folder.resolve()]) for result in comparison.results)
+        comparison = comparison._replace(by="setting", groups=tuple(folders), results=results, notes=())
+    return comparison, judge(comparison)
+
+
+def better_than_each(
+    setup: Setup, runs: Mapping[str, Any], champion: str, others: Sequence[str], by: str | None = None
+) -> Finding:
+    """Trains the runs and finds whether one group is better than each of the others: held if it is, not held if one of
+    them is better than it, undecided otherwise. The number is that of the closest of them."""
+    comparison, judgement = compare_runs(train_all(setup, runs), by)
+    verdicts = [verdict(comparison, champion, other) for other in others]
+    closest = min(verdicts, key=lambda verdict: verdict.probability.value)
+    held: HELD = "undecided"
+    if all(verdict.better == champion for verdict in verdicts):
+        held = "held"
+    elif any(verdict.better not in (champion, None) for verdict in verdicts):
+        held = "not held"
+    return Finding(
+        verdict=held,
+        sentence=closest.sentence + (f" That is the closest of {len(others)}." if len(others) > 1 else ""),
+        number=closest.probability.value,
+        number_name=f"P({champion} > {closest.names[1]})",
+        interval=(closest.probability.low, closest.probability.high),
+        details=estimates(judgement),
+        figure=figures.learning_curves(comparison, judgement),
+    )
+
+
+def estimates(judgement: Judgement) -> dict[str, Any]:
+    """Final scores and aggregates as plain numbers, for the record."""
+    return {
+        "final": {
+            f"{group} on {task}": [value.value, value.low, value.high]
+            for (group, task), value in judgement.finals.items()
+        },
+        "aggregates": {
+            group: {name: [value.value, value.low, value.high] for name, value in metrics.items()}
+            for group, metrics in judgement.aggregates.items()
+        },
+        "verdicts": [verdict.sentence for verdict in judgement.verdicts],
+    }
+
+
+def with_settings(experiment: Any, **settings: Any) -> Any:
+    """The experiment with other settings; `search` takes a dictionary of the search's."""
+    config = experiment.config
+    if "search" in settings:
+        config = dataclasses.replace(config, search=dataclasses.replace(config.search, **settings.pop("search")))
+    of_config = {name: settings.pop(name) for name in list(settings) if hasattr(config, name)}
+    return dataclasses.replace(experiment, config=dataclasses.replace(config, **of_config), **settings)
+
+
+# --- The table of all claims ------------------------------------------------------------------------------------------
+def claims_table(folder: pathlib.Path, claims: list[Claim]) -> str:
+    """results/claims.md from the findings in a folder."""
+    lines = [
+        "# The paper's claims, and what was found",
+        "",
+        "Made by `python experiments/claims.py` from the files in `results/claims/`. One row per claim and scale: a",
+        "verdict holds for the scale it was made at and says nothing about another. An interval that holds both",
+        "answers is undecided.",
+        "",
+        "| Claim | Scale | Verdict | Number (95 % interval) | What was found | Command | Hardware | Date |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for claim in claims:
+        for scale in SCALES:
+            path = folder / f"{claim.name}.{scale}.json"
+            title = f"{claim.number}. {claim.title}"
+            if not path.exists():
+                command = f"python experiments/{claim.name}.py --scale {scale}"
+                lines.append(f"| {title} | {scale} | not run | | | `{command}` | | |")
+                continue
+            record = json.loads(path.read_text("utf-8"))
+            number = "" if record["number"] is None else f"{record['number_name']} {record['number']:.3g}"
+            if record["interval"] is not None:
+                number += " ({:.3g} to {:.3g})".format(*record["interval"])
+            cells = [title, scale, f"**{record['verdict']}**", number, record["sentence"]]
+            cells += [f"`{record['command']}`", f"{record['hardware']}, {record['seconds']:.0f} s", record["date"]]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit("This is what the experiments share. Run one of them, or claims.py for the table.")

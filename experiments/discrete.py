@@ -1,0 +1,25 @@
+"""Claim 1: on discrete planning tasks SPO is better than every baseline at equal environment steps.
+
+The paper's Rubik's cube (7 scrambles) and Boxoban (hard levels): learning curves, aggregates, profiles and
+probabilities of improvement, normalised over the runs compared. Held if SPO is better than each baseline.
+"""
+
+from _claims import Claim, Finding, Setup, better_than_each, main
+from _tasks import boxoban, cube
+
+CLAIM = Claim(
+    1, "discrete", "SPO against all baselines, discrete", "SPO outperforms the baselines on Rubik's cube and Boxoban."
+)
+BASELINES = ("ppo", "mpo", "vmpo", "alphazero", "gumbel_alphazero", "smc_ent")
+
+
+def find(setup: Setup) -> Finding:
+    baselines = BASELINES[:1] if setup.scale == "smoke" else BASELINES
+    runs = {f"cube-{algorithm}": cube(setup.scale, algorithm) for algorithm in ("spo", *baselines)}
+    if setup.scale == "paper":
+        runs |= {f"boxoban-{algorithm}": boxoban(algorithm) for algorithm in ("spo", *baselines)}
+    return better_than_each(setup, runs, "spo", baselines, by="algorithm")
+
+
+if __name__ == "__main__":
+    main(CLAIM, find)

@@ -1,0 +1,257 @@
+"""MPO: its E-step against rlax, one update by hand, and the worlds whose answers it learns."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax, logsumexp, softmax
+
+from algorithms.probes import GAMMA, Probe, check, names
+from spo import losses
+from spo.algorithms.base import Setting
+from spo.algorithms.mpo import Candidates, MPOConfig, improved_weights, make_mpo, states_of_sequence, temperature_loss
+from spo.environments.tiny import tabular, tiny, tiny_mdp
+from spo.networks import make_network, make_q_network, mlp_architecture
+from spo.replay import make_replay
+from spo.training.program import make_mesh, make_program
+from spo.types import Task
+
+RLAX = json.loads((Path(__file__).parents[1] / "oracles" / "rlax_numbers.json").read_text())
+ARCHITECTURE = mlp_architecture(depth=1, width=16)
+
+
+# --- E-step -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("case", RLAX["cases"], ids=lambda case: f"temperature={case['temperature']}")
+def test_e_step_over_draws_is_that_of_rlax(case: Any):
+    q_values = jnp.asarray(case["q_values"])
+    draws = Candidates(jnp.zeros(q_values.size), jnp.full(q_values.size, -np.log(q_values.size)), q_values)
+    temperature = jnp.float32(case["temperature"])
+    np.testing.assert_allclose(improved_weights(draws, temperature), case["weights"], rtol=2e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        temperature_loss(temperature, draws, case["epsilon"]), case["temperature_loss"], rtol=1e-5
+    )
+
+
+def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
+    """Eight draws, as often as the policy says; a fourth action is invalid, however much it would pay."""
+    counts, q_values = np.array([1, 5, 2, 0]), np.array([0.3, -1.0, 2.0, 50.0], np.float32)
+    with np.errstate(divide="ignore"):
+        every = Candidates(jnp.arange(4), jnp.asarray(np.log(counts / 8), jnp.float32), jnp.asarray(q_values))
+    draws = jnp.asarray(np.repeat(q_values, counts))
+    for temperature in (0.05, 0.7, 20.0):
+        both = [
+            jax.value_and_grad(lambda t: temperature_loss(t, every, 0.1))(temperature),
+            jax.value_and_grad(lambda t: losses.temperature_loss(t, draws, 0.1))(temperature),
+        ]
+        np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-6)
+        of_draws = np.asarray(losses.target_weights(draws, temperature))
+        np.testing.assert_allclose(
+            improved_weights(every, jnp.float32(temperature)),
+            [of_draws[0], of_draws[1:6].sum(), of_draws[6:].sum(), 0.0],
+            atol=1e-6,
+        )
+    np.testing.assert_allclose(every.value, np.mean(draws), rtol=1e-6)
+
+
+def test_states_of_a_sequence():
+    """Steps: goes on, terminates, is truncated, goes on. Starts are 10, 20, 30; episodes count up from them."""
+    seen, after = jnp.array([10, 11, 20, 30]), jnp.array([11, 12, 21, 31])
+    states = states_of_sequence(seen, after, jnp.array([False, True, False, False]))
+    assert states.tolist() == [10, 11, 20, 21, 31]
+
+
+# --- One update by hand -----------------------------------------------------------------------------------------------
+HAND = MPOConfig(
+    num_envs=1,
+    rollout_length=24,
+    sequence_length=24,
+    replay_size=24,
+    batch_size=1,
+    num_updates=1,
+    gamma=0.8,
+    retrace_lambda=0.7,
+    initial_temperature=0.4,
+    temperature_kl_bound=0.2,
+    initial_multiplier=2.0,
+    kl_bound=0.01,
+)
+WORLDS = {
+    # Traces over several steps, with ends of both kinds between them.
+    "slippery": tiny("slippery", length=2, time_limit=3),
+    # Cut after the first step, so that the second state is only ever bootstrapped from: by its own mask.
+    "masked": tabular(tiny_mdp("masked"), "masked", time_limit=1),
+}
+
+
+def retrace_by_hand(q, next_v, rho, reward, terminated, truncated, gamma, lambda_):
+    targets = np.zeros(len(q))
+    for t in reversed(range(len(q))):
+        targets[t] = reward[t]
+        if not terminated[t]:
+            targets[t] += gamma * next_v[t]
+            if not truncated[t] and t + 1 < len(q):
+                targets[t] += gamma * lambda_ * min(1.0, rho[t + 1]) * (targets[t + 1] - q[t + 1])
+    return targets
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_one_update_by_hand(world: str):
+    task: Task = WORLDS[world]
+    algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=1e6), HAND)
+    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
+    start = program.init(jax.random.key(3))
+    # Online and target networks that differ from each other and from a fresh one, so that each has its part.
+    target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), start.learner.params)
+    online = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(2), x.shape), start.learner.params)
+    start = start._replace(learner=start.learner._replace(params=online, target_params=target))
+    end, metrics = program.run(start, 1)
+
+    # Everything there is to know of a tabular world, by row.
+    spec = (task.train.observation_spec, task.train.action_spec, ARCHITECTURE)
+    rows = np.eye(task.train.observation_spec.shape[0], dtype=np.float32)
+    mask = tiny_mdp("masked").mask if world == "masked" else np.ones((len(rows), 2), bool)
+    network, q_network = make_network(*spec), make_q_network(*spec)
+
+    def tables(params):
+        params = jax.tree.map(lambda x: x[0], params)
+        logits = jax.vmap(network.actor, (None, 0, 0))(params.actor, rows, jnp.asarray(mask))
+        return log_softmax(np.float64(logits), axis=1), np.float64(
+            jax.vmap(q_network.all_values, (None, 0))(params.q, rows)
+        )
+
+    (new_log_pi, new_q), (old_log_pi, old_q) = tables(online), tables(target)
+    old_pi = np.exp(old_log_pi)
+    v = np.sum(old_pi * old_q, axis=1)
+
+    steps = jax.tree.map(lambda x: np.asarray(x)[0, 0, 0], end.worker.replay.experience)
+    assert steps.truncated[:-1].any()
+    assert steps.terminated[:-1].any()
+    s, after = steps.observation.observation.argmax(1), steps.next_observation.observation.argmax(1)
+    a, terminated, truncated = steps.extras.action, steps.terminated, steps.truncated
+    np.testing.assert_allclose(steps.extras.log_prob, new_log_pi[s, a], rtol=1e-4, atol=1e-5)
+    rho = np.exp(old_log_pi[s, a] - new_log_pi[s, a])
+    targets = retrace_by_hand(old_q[s, a], v[after], rho, steps.reward, terminated, truncated, 0.8, 0.7)
+
+    improve_at = np.concatenate([s[:1], np.where(terminated[:-1], s[1:], after[:-1])])
+    eta, epsilon = 0.4, 0.2
+    log_prior, q = old_log_pi[improve_at], old_q[improve_at]
+    weights = softmax(log_prior + q / eta, axis=1)
+    possible = weights > 0
+    terms = lambda x: np.sum(np.where(possible, weights * np.where(possible, x, 0.0), 0.0), axis=1)  # noqa: E731
+    kl = np.sum(np.where(mask, old_pi * (np.where(mask, old_log_pi, 0) - np.where(mask, new_log_pi, 0)), 0), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = {
+            "loss/value": np.mean((new_q[s, a] - targets) ** 2),
+            "loss/policy": -np.mean(terms(new_log_pi[improve_at])),
+            "loss/temperature": np.mean(eta * (epsilon + logsumexp(log_prior + q / eta, axis=1))),
+            "loss/kl_penalty": 2.0 * np.mean(kl[improve_at]),
+            "trust_region/kl_policy": np.mean(kl[improve_at]),
+            "trust_region/multiplier_policy": 2.0,
+            "temperature": eta,
+            "e_step/kl": np.mean(terms(np.log(weights) - log_prior)),
+            "value/mean": np.mean(new_q[s, a]),
+            "value/target": np.mean(targets),
+        }
+    for name, number in expected.items():
+        np.testing.assert_allclose(metrics[name][0], number, rtol=2e-4, atol=2e-5, err_msg=name)
+    # Each dual moves against its slope: ε − KL for the temperature, ε_α − KL for the multiplier.
+    moved = jax.tree.map(lambda new, old: float(new[0] - old[0]), end.learner.duals, start.learner.duals)
+    assert np.sign(moved.raw_temperature) == np.sign(expected["e_step/kl"] - epsilon)
+    assert np.sign(moved.raw_multipliers["policy"]) == np.sign(expected["trust_region/kl_policy"] - 0.01)
+    # The target follows the new parameters by τ = 0.005.
+    jax.tree.map(
+        lambda new, old, params: np.testing.assert_allclose(new, 0.995 * old + 0.005 * params, rtol=1e-4, atol=1e-6),
+        end.learner.target_params,
+        start.learner.target_params,
+        end.learner.params,
+    )
+
+
+# --- The run around it ------------------------------------------------------------------------------------------------
+def test_sequences_longer_than_a_rollout_and_rates_that_decay():
+    """The replay starts with the steps that the first rollout lacks; at the end of the run networks stand still."""
+    task = tiny("continuous_credit")
+    config = MPOConfig(
+        num_envs=4, rollout_length=2, sequence_length=5, replay_size=40, batch_size=2, num_updates=2, num_samples=3
+    )
+    algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=2 * 4 * 2), config)
+    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
+    start = program.init(jax.random.key(0))
+    replay = jax.tree.map(lambda x: np.asarray(x)[0, 0], start.worker.replay)
+    assert replay.current_index == 3
+    phase = replay.experience.observation.observation[:, :4, 0]  # worlds of two steps
+    np.testing.assert_array_equal(phase[:, :3], np.tile([0.0, 0.5, 0.0], (4, 1)))
+    middle, _ = program.run(program.run(start, 1)[0], 1)
+    end, metrics = program.run(middle, 1)
+    assert all(np.isfinite(value).all() for value in metrics.values())
+    moved = [
+        [not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, pair), strict=True)]
+        for pair in (
+            (start.learner.params, middle.learner.params),
+            (middle.learner.params, end.learner.params),
+            (middle.learner.duals, end.learner.duals),
+        )
+    ]
+    assert all(moved[0])
+    assert not any(moved[1])
+    assert all(moved[2])
+
+
+def test_replay_refuses_what_it_could_not_draw():
+    sizes = {"num_envs": 2, "rollout_length": 4, "batch_size": 1, "sequence_length": 6}
+    with pytest.raises(ValueError, match="no sequence to draw"):
+        make_replay(capacity=100, **sizes)
+    with pytest.raises(ValueError, match="raise the capacity to at least 12"):
+        make_replay(capacity=10, warmup_length=2, **sizes)
+
+
+# --- Worlds with known answers ----------------------------------------------------------------------------------------
+CONFIG = MPOConfig(
+    num_envs=32,
+    rollout_length=8,
+    sequence_length=10,
+    num_updates=16,
+    batch_size=32,
+    replay_size=32 * 64,
+    actor_learning_rate=3e-3,
+    critic_learning_rate=3e-3,
+    dual_learning_rate=1e-2,
+    gamma=GAMMA,
+    target_smoothing=0.05,
+    num_samples=16,
+    initial_temperature=0.5,
+    temperature_kl_bound=0.1,
+    initial_multiplier=0.1,
+    kl_bound=0.05,
+    initial_mean_multiplier=1.0,
+    initial_scale_multiplier=10.0,
+    scale_kl_bound=0.01,
+)
+# MPO explores by the policy alone. Where early falls teach it to keep away before it has seen the goal often enough, it
+# needs a slower policy and a memory of all that it has seen.
+SLOWER = dataclasses.replace(CONFIG, kl_bound=0.003, replay_size=32 * 1024)
+FAST = {"chain": Probe(), "masked": Probe(), "gamble": Probe(), "continuous_bandit": Probe()}
+SLOW = {
+    "bandit": Probe(),
+    "credit": Probe(),
+    "constant_reward": Probe(),
+    "observation_reward": Probe(),
+    "delayed_reward": Probe(),
+    "context": Probe(),
+    "tree": Probe(150),
+    "cliff": Probe(300, value_error=0.3),
+    "slippery": Probe(150),
+    "continuous_context": Probe(150, value_error=0.1),
+    "continuous_credit": Probe(150, value_error=0.1),
+    "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q is that of a policy that still explores
+}
+
+
+@pytest.mark.parametrize("name", names(FAST, SLOW))
+def test_learns(name: str):
+    check("mpo", SLOWER if name == "cliff" else CONFIG, name, (FAST | SLOW)[name])

@@ -1,0 +1,146 @@
+"""Sampled AlphaZero is AlphaZero where its draws are all the actions; what is drawn; and worlds with known answers."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from algorithms.probes import GAMMA, Probe, check, names
+from spo import distributions, environments
+from spo.algorithms.base import Setting
+from spo.algorithms.planning import environment_model, evaluate_root
+from spo.algorithms.sampled_alphazero import (
+    SampledAlphaZeroConfig,
+    draw_candidates,
+    make_sampled_alphazero,
+    shares_of_draws,
+    widened,
+)
+from spo.algorithms.tree_search import Candidates, TreeRoot, puct_search
+from spo.networks import make_network, mlp_architecture
+from spo.types import Array
+
+
+@pytest.mark.parametrize("world", ["tree", pytest.param("masked", marks=pytest.mark.slow)])
+def test_with_every_action_drawn_once_it_is_alphazero(world: str):
+    """The same visits for the same key, in whatever order the actions were drawn."""
+    task = environments.make(f"tiny/{world}")
+    env, num_actions = task.model, task.model.action_spec.num_actions
+    network = make_network(env.observation_spec, env.action_spec, mlp_architecture(depth=1, width=8))
+    params = network.init(jax.random.key(0), env.observation_spec)
+    # The head starts all but even: a sharper policy tells priors apart.
+    params = params._replace(actor=jax.tree.map(lambda x: 10.0 * x, params.actor))
+
+    def last_to_first(_key: Array, logits: Array) -> Candidates:
+        return Candidates(jnp.arange(num_actions)[::-1], logits[::-1])
+
+    @jax.jit
+    def search(key: Array) -> Any:
+        env_state, timestep = jax.vmap(env.reset)(jax.random.split(key, 16))
+        root = jax.vmap(functools.partial(evaluate_root, network, params))(env_state, timestep)
+        run = functools.partial(
+            puct_search,
+            key,
+            model_fn=environment_model(env, network, params),
+            num_simulations=40,
+            gamma=GAMMA,
+            greedy=True,
+        )
+        all_actions = Candidates(None, root.prior)
+        drawn = jax.vmap(last_to_first)(jax.random.split(key, 16), root.prior)
+        return (
+            run(TreeRoot(all_actions, root.value, root.state)),
+            run(TreeRoot(drawn, root.value, root.state), candidates_fn=last_to_first),
+        )
+
+    alphazero, sampled = search(jax.random.key(1))
+    np.testing.assert_array_equal(sampled.visits[:, ::-1], alphazero.visits)
+    np.testing.assert_array_equal(sampled.weights[:, ::-1], alphazero.weights)
+    np.testing.assert_array_equal(sampled.action, alphazero.action)
+    np.testing.assert_allclose(sampled.value, alphazero.value, rtol=1e-6)
+    assert len(np.unique(alphazero.visits)) > 2, "the search was meant to try several actions"
+
+
+def test_shares_of_draws():
+    np.testing.assert_allclose(shares_of_draws(jnp.array([2, 0, 2, 1, 2, 0])), [3 / 6, 2 / 6, 0, 1 / 6, 0, 0])
+
+
+def test_draws_of_discrete_actions_have_the_policy_as_their_mean_prior():
+    """β̂ of draws from π is unbiased. False alarm: 1 in 4000 (four standard deviations, four actions)."""
+    logits = jnp.log(jnp.array([0.5, 0.3, 0.2, 0.0]))
+    draws = jax.vmap(draw_candidates(distributions.categorical, 6), in_axes=(0, None))(
+        jax.random.split(jax.random.key(0), 5000), logits
+    )
+    prior = np.exp(draws.log_prior)
+    np.testing.assert_allclose(prior.sum(axis=1), 1.0, rtol=1e-6)
+    mean = np.array([np.mean(np.sum(np.where(draws.actions == action, prior, 0.0), axis=1)) for action in range(4)])
+    probabilities = np.exp(logits)
+    assert np.all(np.abs(mean - probabilities) <= 4 * np.sqrt(probabilities * (1 - probabilities) / (6 * 5000)))
+    for actions, row in zip(np.asarray(draws.actions)[:50], prior[:50], strict=True):
+        assert len(set(actions[row > 0])) == np.sum(row > 0) == len(set(actions)), "each action once"
+
+
+def test_draws_of_continuous_actions_weigh_the_same():
+    policy = distributions.Gaussian(jnp.array([0.2, -1.0]), jnp.array([0.1, 2.0]))
+    draws = draw_candidates(distributions.tanh_gaussian(), 4000)(jax.random.key(0), policy)
+    np.testing.assert_allclose(np.exp(draws.log_prior), 1 / 4000, rtol=1e-5)
+    # Draws are unsquashed. False alarm: 1 in 4000 (four standard deviations, two means and two deviations).
+    assert np.all(np.abs(np.mean(draws.actions, axis=0) - policy.mean) < 4 * policy.scale / np.sqrt(4000))
+    assert np.all(np.abs(np.std(draws.actions, axis=0) / policy.scale - 1) < 4 / np.sqrt(8000))
+
+
+def test_noise_on_actions_widens_a_gaussian_and_leaves_logits_alone():
+    policy = distributions.Gaussian(jnp.array([0.2]), jnp.array([3.0]))
+    noisy = widened(policy, 4.0)
+    np.testing.assert_allclose(noisy.scale, 5.0)
+    np.testing.assert_array_equal(noisy.mean, policy.mean)
+    logits = jnp.array([1.0, 2.0])
+    assert widened(logits, 4.0) is logits
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_samples": 0}, "num_samples is 0"),
+        ({"root_action_noise": -0.1}, "use 0 or more"),
+        ({"num_simulations": 0}, "num_simulations is 0"),
+        ({"root_exploration_weight": -0.1}, "must lie in"),
+    ],
+)
+def test_bad_arguments(config: dict[str, Any], message: str):
+    setting = Setting(environments.make("tiny/continuous_bandit"), mlp_architecture(depth=1, width=8), 1.0)
+    with pytest.raises(ValueError, match=message):
+        make_sampled_alphazero(setting, SampledAlphaZeroConfig(**config))
+
+
+# --- Worlds whose answers are known -----------------------------------------------------------------------------------
+CONFIG = SampledAlphaZeroConfig(
+    num_envs=32,
+    rollout_length=8,
+    sequence_length=8,
+    num_updates=16,
+    batch_size=32,
+    replay_size=32 * 32,
+    learning_rate=3e-3,
+    gamma=GAMMA,
+    num_simulations=16,
+    num_samples=8,
+)
+FAST = {"continuous_bandit": Probe()}
+SLOW = {
+    "bandit": Probe(),
+    "credit": Probe(),
+    "masked": Probe(),
+    "tree": Probe(value_error=0.15),  # values are those of acting with noise at the root
+    "continuous_context": Probe(100),
+    "continuous_credit": Probe(150),
+    "lqr": Probe(200, value_error=0.8, action_error=0.2),  # actions reach 0.6, values -5.8
+}
+
+
+@pytest.mark.parametrize("name", names(FAST, SLOW))
+def test_learns(name: str):
+    check("sampled_alphazero", CONFIG, name, (FAST | SLOW)[name])

@@ -1,0 +1,236 @@
+"""The fused physics against Brax's own, from states that Brax itself has reached: physics is chaotic, so two programs
+may be compared over one step, and never over an episode each."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("brax")
+
+from brax import envs
+
+from spo.environments.brax import brax, render_html
+from spo.environments.spring_physics import (
+    SpringState,
+    from_brax,
+    fused_environment,
+    spring_physics,
+)
+
+BATCH, NUM_STEPS = 16, 120
+
+
+def _play(env, key, batch, num_steps):
+    """Random play in Brax: states before each step, actions, states after, with axes [steps, batch]."""
+    key_reset, key_actions = jax.random.split(key)
+    start = jax.vmap(env.reset)(jax.random.split(key_reset, batch))
+    # Beyond the motors' range on purpose: they clip, the cost of control doesn't.
+    actions = jax.random.uniform(
+        key_actions, (num_steps, batch, env.action_size), start.obs.dtype, minval=-1.3, maxval=1.3
+    )
+
+    def body(before, action):
+        after = jax.tree.map(
+            lambda old, new: jax.lax.convert_element_type(new, old.dtype), before, jax.vmap(env.step)(before, action)
+        )
+        return after, (before, after)
+
+    before, after = jax.lax.scan(body, start, actions)[1]
+    return before, actions, after
+
+
+def _fused_steps(env, before, actions):
+    """A fused step from every one of Brax's states, all at once."""
+    step = fused_environment(env).step
+    states = before.replace(pipeline_state=jax.vmap(jax.vmap(from_brax))(before.pipeline_state))
+    return jax.vmap(jax.vmap(step))(states, actions)
+
+
+def _deviations(after, fused):
+    """The largest deviation of each quantity in each step."""
+    ours, theirs = fused.pipeline_state.bodies, jax.vmap(jax.vmap(from_brax))(after.pipeline_state).bodies
+    pairs = {
+        "bodies": (ours, theirs),
+        "observation": (fused.obs, after.obs),
+        "reward": (fused.reward, after.reward),
+        **{name: (fused.metrics[name], value) for name, value in after.metrics.items()},
+    }
+    return {name: np.abs(np.asarray(a) - b).reshape(*after.done.shape, -1).max(-1) for name, (a, b) in pairs.items()}
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return envs.get_environment("ant", backend="spring")
+
+
+@pytest.fixture(scope="module")
+def played(raw):
+    with jax.numpy_rank_promotion("allow"):
+        before, actions, after = jax.jit(lambda key: _play(raw, key, BATCH, NUM_STEPS))(jax.random.key(5))
+        return before, actions, after, jax.jit(lambda *given: _fused_steps(raw, *given))(before, actions)
+
+
+@pytest.fixture(scope="module")
+def some_states(played):
+    """Seven states with actions, where ants are in the middle of something."""
+    before, actions, _, _ = played
+    return jax.vmap(from_brax)(jax.tree.map(lambda leaf: leaf[60, :7], before.pipeline_state)), actions[60, :7]
+
+
+# --- Equal to Brax ---------------------------------------------------------------------------------------------------
+
+
+def _foot_heights(x):
+    """The centres of the feet, spheres of radius 0.08 at the lower legs' ends."""
+    heights = []
+    for leg, (forward, left) in {2: (0.4, 0.4), 4: (-0.4, 0.4), 6: (-0.4, -0.4), 8: (0.4, -0.4)}.items():
+        w, qx, qy, qz = np.moveaxis(np.asarray(x.rot[..., leg, :]), -1, 0)
+        heights.append(x.pos[..., leg, 2] + 2 * forward * (qx * qz - w * qy) + 2 * left * (qy * qz + w * qx))
+    return np.stack(heights)
+
+
+def test_play_meets_what_the_physics_has(played):
+    """The comparisons below prove something: feet in the air and on the ground, joints at their limits, falls."""
+    before, actions, after, _ = played
+    touching = (_foot_heights(before.pipeline_state.x) < 0.08).sum(axis=0)
+    assert (touching == 0).mean() > 0.02
+    assert (touching >= 2).mean() > 0.1
+    hips = np.asarray(after.pipeline_state.q[..., 7::2])
+    assert (np.abs(hips) > np.deg2rad(30)).mean() > 0.05
+    assert (np.abs(actions) > 1.0).any()
+    assert after.done.any()
+    assert not after.done.all()
+
+
+def test_steps_like_brax(played):
+    # Springs of 4000 N/m turn a rounding of 1e-7 m in a position into 4e-4 N, and ten substeps add up: 1e-4 beside
+    # velocities of 10. Where a foot touches the ground in one program and just not in the other, a step differs more.
+    _, _, after, fused = played
+    for name, deviation in _deviations(after, fused).items():
+        assert (deviation > 1e-4).mean() < 0.01, name
+        assert deviation.max() < 0.05, name
+    np.testing.assert_array_equal(fused.done, after.done)
+
+
+ALGEBRA = """
+import warnings
+warnings.simplefilter("ignore")
+import jax, numpy as np
+from brax import envs
+from test_spring_physics import _deviations, _fused_steps, _play
+env = envs.get_environment("ant", backend="spring")
+before, actions, after = jax.jit(lambda key: _play(env, key, 4, 250))(jax.random.key(11))
+fused = jax.jit(lambda *given: _fused_steps(env, *given))(before, actions)
+assert after.obs.dtype == np.float64 and after.done.any()
+np.testing.assert_array_equal(fused.done, after.done)
+for name, deviation in _deviations(after, fused).items():
+    assert deviation.max() < 1e-9, (name, deviation.max())
+print("equal")
+"""
+
+
+def test_the_algebra_is_brax_s():
+    """In double precision 1000 steps agree to nine digits: what differs in single precision is rounding alone."""
+    here = os.path.dirname(__file__)
+    environment = {**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join([here, *sys.path])}
+    done = subprocess.run([sys.executable, "-c", ALGEBRA], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("equal\n"), done.stderr[-2000:]
+
+
+# --- One kernel ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [4, 7])
+def test_kernel_computes_what_xla_computes(raw, some_states, batch):
+    states, actions = jax.tree.map(lambda leaf: leaf[:batch], some_states)
+    by_xla = spring_physics(raw.sys, 3, implementation="xla")
+    by_kernel = spring_physics(raw.sys, 3, implementation="interpret", block_size=4, num_warps=1)
+    expected = jax.jit(jax.vmap(by_xla.step))(states, actions)
+    actual = jax.jit(jax.vmap(by_kernel.step))(states, actions)
+    for ours, theirs in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-5)
+
+
+def test_any_number_of_vmaps_is_one_kernel(raw):
+    physics = spring_physics(raw.sys, raw._n_frames, implementation="pallas")
+    states = SpringState(jax.ShapeDtypeStruct((2, 3, 9, 13), jnp.float32))
+    shared_action = jax.ShapeDtypeStruct((3, 8), jnp.float32)  # of all that the outer axis runs over
+
+    step = jax.vmap(jax.vmap(physics.step), in_axes=(0, None))
+    lowered = jax.jit(step).trace(states, shared_action).lower(lowering_platforms=("cuda",)).as_text()
+    assert lowered.count("custom_call") == 1
+    assert "stablehlo.while" not in lowered
+    after, q, qd = jax.eval_shape(step, states, shared_action)
+    assert (after.bodies.shape, q.shape, qd.shape) == ((2, 3, 9, 13), (2, 3, 15), (2, 3, 14))
+
+
+def test_vmapped_steps_are_single_steps(raw, some_states):
+    states, actions = some_states
+    step = spring_physics(raw.sys, 2, implementation="xla").step
+    nested = jax.tree.map(lambda leaf: leaf[:6].reshape(2, 3, *leaf.shape[1:]), states)
+    after, q, _ = jax.jit(jax.vmap(jax.vmap(step), in_axes=(0, None)))(nested, actions[:3])
+    alone = jax.jit(step)(jax.tree.map(lambda leaf: leaf[4], states), actions[1])
+    np.testing.assert_allclose(after.bodies[1, 1], alone[0].bodies, atol=1e-5)
+    np.testing.assert_allclose(q[1, 1], alone[1], atol=1e-5)
+
+
+# --- As a world ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world():
+    return brax("ant", physics="fused").train
+
+
+def test_starts_like_brax(world):
+    theirs = jax.jit(brax("ant").train.reset)(jax.random.key(3))[1]
+    ours = jax.jit(world.reset)(jax.random.key(3))[1]
+    np.testing.assert_array_equal(ours.observation, theirs.observation)
+    assert ours.metrics.keys() == theirs.metrics.keys()
+
+
+def test_layout_is_the_same_after_reset_and_step(world):
+    start = jax.eval_shape(world.reset, jax.random.key(0))
+    after = jax.eval_shape(world.step, jax.random.key(1), start[0], jax.ShapeDtypeStruct((8,), jnp.float32))
+    assert jax.tree.structure(start) == jax.tree.structure(after)
+    for before, then in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True):
+        assert (before.shape, before.dtype, before.weak_type) == (then.shape, then.dtype, then.weak_type)
+    assert [leaf.shape for leaf in jax.tree.leaves(start[0].inner)] == [(9, 13)]
+
+
+def test_options_reach_the_world():
+    world = brax("ant", physics="fused", exclude_current_positions_from_observation=False).train
+    assert world.observation_spec.shape == (29,)
+
+
+def test_pictures(world):
+    state, _ = jax.jit(world.reset)(jax.random.key(0))
+    theirs, _ = jax.jit(brax("ant").train.reset)(jax.random.key(0))
+    assert (world.render(state) != brax("ant").train.render(theirs)).mean() < 0.02
+    assert render_html("ant", [state], physics="fused").lstrip().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"name": "halfcheetah"}, "has no fused physics: .* joints of 3 degrees of freedom.*Take physics='brax'"),
+        ({"name": "ant", "backend": "positional"}, "Only spring physics is fused"),
+        ({"name": "ant", "debug": True}, "leave debug off"),
+    ],
+)
+def test_refuses_what_it_cannot_do(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        brax(**arguments, physics="fused")
+
+
+def test_bad_arguments(raw):
+    with pytest.raises(ValueError, match="'brax' or 'fused', not by 'mujoco'"):
+        brax("ant", physics="mujoco")
+    with pytest.raises(ValueError, match="power of two, got block_size=96"):
+        spring_physics(raw.sys, 10, block_size=96)
