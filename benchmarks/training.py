@@ -4,7 +4,8 @@
     python benchmarks/training.py --tiny                    sizes for a CPU: that it runs, not how fast
 
 One call of the compiled program is an interval of iterations, as in `spo train`, and ends when its metrics are on the
-host. A figure is the median over intervals after the first; its spread is half the interquartile range.
+host. A figure is the median over intervals after the first one, which compiles; its spread is half the interquartile
+range.
 
 The reference figures are of Stoix, the code that the paper's authors published, with the same settings on the same kind
 of GPU (H200, jax 0.11.2). They are compared on that GPU alone, and AlphaZero's is that of an untrained network: mctx
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", help="what the network computes in")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="of the task")
     parser.add_argument("--intervals", type=int, default=6, help="how many to time; at least 5 for a figure to keep")
-    parser.add_argument("--seconds", type=float, default=1.0, help="about how long an interval should take")
+    parser.add_argument("--iterations", type=int, default=20, help="of an interval; of a tree search there is one")
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
     parser.add_argument("--out", type=pathlib.Path, help="write the rows to this JSON file")
     options = parser.parse_args()
@@ -87,24 +88,21 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
     start = time.perf_counter()
     _, algorithm, program = build(chosen)
     state = jax.block_until_ready(program.init(jax.random.key(0)))
+    # A tree search takes seconds for an iteration, the others milliseconds.
+    num_iterations = 1 if hasattr(chosen.config, "num_simulations") else options.iterations
 
-    def interval(state: Any, num_iterations: int) -> Any:
+    def interval(state: Any) -> Any:
         state, metrics = program.run(state, num_iterations)
         for name, value in metrics.items():
-            # Of episodes, sums may be 0 of 0 in so short a time; anything else must be a number.
             assert np.all(np.isfinite(value)), f"{name} is {value}"
-        return state
+        return jax.block_until_ready(state)
 
-    state = interval(state, 1)
-    to_first_update = time.perf_counter() - start
-    once = time.perf_counter()
-    state = jax.block_until_ready(interval(state, 1))
-    num_iterations = max(1, round(options.seconds / (time.perf_counter() - once)))
-    state = interval(state, num_iterations)  # compiles
+    state = interval(state)
+    first_interval = time.perf_counter() - start
     seconds = []
     for _ in range(options.intervals):
         began = time.perf_counter()
-        state = jax.block_until_ready(interval(state, num_iterations))
+        state = interval(state)
         seconds.append((time.perf_counter() - began) / num_iterations)
     rates = algorithm.env_steps_per_iteration * chosen.num_seeds / np.array(seconds)
     lower, upper = np.quantile(rates, [0.25, 0.75])
@@ -124,7 +122,8 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
         "iterations_per_interval": num_iterations,
         "model_steps_per_env_step": algorithm.model_steps_per_env_step,
         "network_evaluations_per_env_step": algorithm.network_evaluations_per_env_step,
-        "seconds_to_first_update": to_first_update,
+        # To the end of the first iteration, compilation included: that of the interval, less its other iterations.
+        "seconds_to_first_update": first_interval - (num_iterations - 1) * float(np.median(seconds)),
         "reference_env_steps_per_second": reference if comparable else None,
         "commit": commit(),
     }

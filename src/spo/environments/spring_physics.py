@@ -325,9 +325,10 @@ def _alike(links: Sequence[_Link]) -> _Link:
     return jax.tree.map(lambda *numbers: numbers[0] if len(set(numbers)) == 1 else np.array(numbers), *links)
 
 
-def _spread(groups: Sequence[_Group], like: Float[Array, "B W"]) -> list[_Group]:
+def _spread(groups: Sequence[_Group], like: Float[Array, " B*W"]) -> list[_Group]:
     """Constants that differ between members as arrays like the others, made of selections: a kernel captures none."""
-    member = jax.lax.broadcasted_iota(jnp.int32, like.shape, 1)
+    width = max(len(group.members) for group in groups)
+    member = jax.lax.iota(jnp.int32, len(like)) & (width - 1)
     spread: dict[tuple[float, ...], Array] = {}
 
     def array(constant: _Number) -> _Number:
@@ -444,8 +445,10 @@ def _torque(motor: _Motor, control: _Number) -> _Number:
     return _mul(motor.gear, _clip(force, motor.force_range))
 
 
-def _sum_over_members(vector: _Vector) -> _Vector:
-    return tuple(jnp.broadcast_to(entry.sum(axis=1, keepdims=True), entry.shape) for entry in vector)
+def _sum_over_members(width: int, vector: _Vector) -> _Vector:
+    """For every member the sum over all of them."""
+    grids = [entry.reshape(-1, width) for entry in vector]
+    return tuple(jnp.broadcast_to(grid.sum(axis=1, keepdims=True), grid.shape).reshape(-1) for grid in grids)
 
 
 def _substep(
@@ -466,7 +469,8 @@ def _substep(
         moments[index] = _plus(moments[index], moment, _cross(at_child, force))
         moment = _plus(moment, _cross(at_parent, force))
         if len(groups[parent].members) < len(group.members):
-            force, moment = _sum_over_members(force), _sum_over_members(moment)
+            width = len(group.members)
+            force, moment = _sum_over_members(width, force), _sum_over_members(width, moment)
         forces[parent] = _minus(forces[parent], force)
         moments[parent] = _minus(moments[parent], moment)
 
@@ -615,6 +619,7 @@ class _Layout(NamedTuple):
     width: int
     entering: Int[np.ndarray, "rows_in width"]  # which number before is in this place
     leaving: Int[np.ndarray, " numbers_out"]  # in which place this number after is, counted through the rows
+    num_rows_out: int
     num_q: int
 
 
@@ -637,30 +642,31 @@ def _layout_of(system: _System, groups: Sequence[_Group]) -> _Layout:
     ]
 
     place = {link: (index, member) for index, group in enumerate(groups) for member, link in enumerate(group.members)}
-    floats = [group.link.joint is None for group in groups]
     leaving: list[int] = []
     row = 0
     for num_free, num_hinge in ((NUMBERS_PER_BODY, NUMBERS_PER_BODY), (7, 1), (6, 1)):  # bodies, q, qd
-        counts = [num_free if free else num_hinge for free in floats]
+        counts = [num_free if group.link.joint is None else num_hinge for group in groups]
         first_rows = row + np.cumsum([0, *counts])
         for index, member in (place[link] for link in range(num_links)):
             leaving += [width * (first_rows[index] + number) + member for number in range(counts[index])]
         row = first_rows[-1]
     num_q = sum(7 if link.joint is None else 1 for link in system.links)
-    return _Layout(width, np.array(entering), np.array(leaving), num_q)
+    return _Layout(width, np.array(entering), np.array(leaving), int(row), num_q)
 
 
 def _advance_xla(
     world: _World, groups: Sequence[_Group], num_substeps: int, rows_in: Float[Array, "B rows_in W"]
 ) -> Float[Array, "B rows_out W"]:
-    rows_out = _advance(world, groups, num_substeps, [rows_in[:, row] for row in range(rows_in.shape[1])])
-    return jnp.stack(rows_out, axis=1)
+    batch, num_rows_in, width = rows_in.shape
+    rows_out = _advance(world, groups, num_substeps, list(rows_in.swapaxes(0, 1).reshape(num_rows_in, -1)))
+    return jnp.stack(rows_out).reshape(-1, batch, width).swapaxes(0, 1)
 
 
 def _advance_pallas(
     world: _World,
     groups: Sequence[_Group],
     num_substeps: int,
+    num_rows_out: int,
     block_size: int,
     num_warps: int,
     interpret: bool,
@@ -668,20 +674,19 @@ def _advance_pallas(
 ) -> Float[Array, "B rows_out W"]:
     """Every program of the kernel takes `block_size` environments: a member for each of its 32 `num_warps` threads.
 
-    A row of a block is contiguous, so neighbouring threads read neighbouring words. Blocks come first, so the kernel's
-    text doesn't depend on the size of the batch.
+    A block is contiguous, row by row, so neighbouring threads read neighbouring words.
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
     batch, num_rows_in, width = rows_in.shape
-    num_rows_out = sum(NUMBERS_PER_BODY + (13 if group.link.joint is None else 2) for group in groups)
     padding = -batch % block_size
     if padding:
         # With copies of the last environment: zeros would be bodies without a rotation, and make NaNs.
         rows_in = jnp.pad(rows_in, ((0, padding), (0, 0), (0, 0)), mode="edge")
     num_blocks = (batch + padding) // block_size
     blocks_in = rows_in.reshape(num_blocks, block_size, num_rows_in, width).swapaxes(1, 2)
+    blocks_in = blocks_in.reshape(num_blocks, num_rows_in, block_size * width)
 
     def kernel(block_in: Any, block_out: Any) -> None:
         rows_out = _advance(world, groups, num_substeps, [block_in[row] for row in range(num_rows_in)])
@@ -689,19 +694,20 @@ def _advance_pallas(
             block_out[row] = number
 
     def blocks(num_rows: int) -> Any:
-        return pallas.BlockSpec((None, num_rows, block_size, width), lambda program: (program, 0, 0, 0))
+        return pallas.BlockSpec((None, num_rows, block_size * width), lambda program: (program, 0, 0))
 
     blocks_out = pallas.pallas_call(
         kernel,
         grid=(num_blocks,),
         in_specs=[blocks(num_rows_in)],
         out_specs=blocks(num_rows_out),
-        out_shape=jax.ShapeDtypeStruct((num_blocks, num_rows_out, block_size, width), rows_in.dtype),
+        out_shape=jax.ShapeDtypeStruct((num_blocks, num_rows_out, block_size * width), rows_in.dtype),
         compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
         interpret=interpret,
         name="spring_physics",
     )(blocks_in)
-    return blocks_out.swapaxes(1, 2).reshape(batch + padding, num_rows_out, width)[:batch]
+    rows_out = blocks_out.reshape(num_blocks, num_rows_out, block_size, width).swapaxes(1, 2)
+    return rows_out.reshape(batch + padding, num_rows_out, width)[:batch]
 
 
 def spring_physics(
@@ -738,17 +744,17 @@ def spring_physics(
     # Under `jit`, calls of one size in one program share one kernel, which takes a while to compile.
     @jax.jit
     def pallas(rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
-        interpret = implementation == "interpret"
-        return _advance_pallas(constants.world, groups, num_substeps, block_size, num_warps, interpret, rows_in)
+        shape = (layout.num_rows_out, block_size, num_warps)
+        return _advance_pallas(constants.world, groups, num_substeps, *shape, implementation == "interpret", rows_in)
 
     @custom_vmap
     def advance(numbers_in: Float[Array, "B numbers_in"]) -> Float[Array, "B numbers_out"]:
-        rows_in = numbers_in[:, layout.entering]
+        rows_in = numbers_in.at[:, layout.entering].get(mode="promise_in_bounds")
         if implementation is None:
             rows_out = jax.lax.platform_dependent(rows_in, cuda=pallas, default=xla)
         else:
             rows_out = (xla if implementation == "xla" else pallas)(rows_in)
-        return rows_out.reshape(len(rows_out), -1)[:, layout.leaving]
+        return rows_out.reshape(len(rows_out), -1).at[:, layout.leaving].get(mode="promise_in_bounds")
 
     @advance.def_vmap
     def advance_more(
@@ -767,7 +773,7 @@ def spring_physics(
         return SpringState(bodies.reshape(num_links, NUMBERS_PER_BODY)), q, qd
 
     def coordinates(state: SpringState) -> tuple[Float[Array, " q"], Float[Array, " qd"]]:
-        rows = state.bodies.reshape(-1)[layout.entering[: NUMBERS_PER_BODY * len(groups)], None].swapaxes(1, 2)
+        rows = state.bodies.reshape(-1)[layout.entering[: NUMBERS_PER_BODY * len(groups)]]
         rows_out = _with_coordinates(_spread(groups, rows[0]), list(rows))
         q, qd = jnp.split(jnp.stack(rows_out).reshape(-1)[layout.leaving[num_numbers:]], (num_q,))
         return q, qd

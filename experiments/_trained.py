@@ -1,0 +1,95 @@
+"""Trained networks for the experiments that only search: from a file that `spo export` wrote, or trained here.
+
+A file NAME.npz in the folder of the experiment's runs, or in the folder above it, is used as it is. Else the run is
+trained in the folder above, where experiments with the same settings share it.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from _claims import Setup, train_all
+from _tasks import cube
+
+from spo import losses, presets
+from spo.algorithms.base import Setting
+from spo.algorithms.spo import Learner, SPOConfig
+from spo.networks import ActorCritic, make_network
+from spo.training import checkpoints
+from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build, from_json
+from spo.training.program import shardings
+from spo.training.run_folder import load_learner
+
+
+class Trained(NamedTuple):
+    """What one seed of SPO has learned, and where."""
+
+    setting: Setting
+    network: ActorCritic
+    learner: Learner
+    temperature: float  # of its search
+    config: SPOConfig
+    words: str  # for the record
+
+
+def trained_from(setting: Setting, learners: Learner, config: SPOConfig, words: str) -> Trained:
+    """The first of the learners [seed, ...]."""
+    train = setting.task.train
+    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
+    learner = jax.tree.map(lambda x: x[0], learners)
+    temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
+    return Trained(setting, network, learner, temperature, config, words)
+
+
+def cube_experiment(scale: str) -> Experiment:
+    """One run on the cube: the paper's; one that two cores learn in two minutes; one that shows that it runs."""
+    if scale == "paper":
+        return presets.get("paper/rubiks_cube")
+    if scale == "smoke":
+        return dataclasses.replace(cube("smoke"), num_seeds=1)
+    return dataclasses.replace(
+        presets.get("default"),
+        steps=1.5e5,
+        network=NetworkConfig(width=128),
+        evaluation=EvaluationConfig(num_evaluations=5, final_episodes=256),
+    )
+
+
+def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experiment, Trained]:
+    """The exported learner NAME.npz where there is one, else the experiment, trained; and the experiment it is of."""
+    for folder in (setup.runs, setup.runs.parent):
+        if (folder / f"{name}.npz").exists():
+            found, learner, words = _read_export(folder / f"{name}.npz")
+            break
+    else:
+        above = setup._replace(runs=setup.runs.parent)
+        folder = train_all(above, {name: experiment})[name]
+        found, learner = load_learner(folder, "best")
+        words = f"trained for {found.steps:,.0f} steps"
+    words = f"spo on {found.task} {found.task_options or ''}, network {_named(found.network)}, {words}"
+    return found, trained_from(build(found).setting, learner, found.config, words)
+
+
+def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[Any, Callable[..., Any]]:
+    """Compiles functions for their arguments, side by side on all cores: they are many, and each runs for a moment."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = {
+            name: pool.submit(lambda function, given: jax.jit(function).lower(*given).compile(), function, given)
+            for name, (function, given) in programs.items()
+        }
+        return {name: future.result() for name, future in compiled.items()}
+
+
+def _read_export(path: Any) -> tuple[Experiment, Any, str]:
+    header = checkpoints.read_header(path)
+    experiment = dataclasses.replace(from_json(header["experiment"]), num_devices=1)
+    program = build(experiment).program
+    abstract = checkpoints.abstract_state(program.init, shardings(program.mesh)).learner
+    return experiment, checkpoints.read_learner(path, abstract), f"{path.name} of {header['env_steps'][0]:,.0f} steps"
+
+
+def _named(network: NetworkConfig) -> str:
+    return " ".join(f"{name} {value}" for name, value in dataclasses.asdict(network).items() if value) or "the paper's"

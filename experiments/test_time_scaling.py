@@ -1,0 +1,293 @@
+"""Claim 4: at test time SPO's search makes more of the same time than AlphaZero's, from the same network.
+
+The paper takes one checkpoint, lets both search with more and more budget (particles times horizon, or simulations) on
+cubes ten scrambles from the goal, and plots the share of 1 280 episodes solved against the seconds of an actor step.
+AlphaZero scales worse than SPO with horizons 4 and 8; with horizon 2 SPO stops improving early. At 0.1 s per step SPO
+has four times AlphaZero's budget.
+
+Here both are timed in one process, by the very episodes that are counted, at the batch of episodes that is stated (a
+step is that of the whole batch). AlphaZero is mctx's `muzero_policy`. Actions are drawn from what the search found, as
+in training, without noise at the root. A budget whose episodes take too long is judged by fewer of them, in whole
+batches; one whose single batch would take too long is left out. The limits are in `SCALES`.
+
+Solve rates at a given time are read off the curves: straight lines in log time, the last point beyond the end of a
+curve (of SPO: more time than that it could not use up). Held if with horizons 4 and 8 both, SPO solves more than
+AlphaZero at the compared time, by the 95 % interval of the difference; not held if with either it solves less. The time
+is 0.1 s at the paper's scale; on a CPU it is what AlphaZero takes for the middle one of its budgets.
+"""
+
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib.ticker
+import numpy as np
+from _claims import HELD, Claim, Finding, Setup, main
+from _trained import Trained, compile_all, cube_experiment, trained_run
+from matplotlib.figure import Figure
+
+from spo import environments
+from spo.algorithms import alphazero, spo
+from spo.algorithms.base import Algorithm
+from spo.evaluation import figures, run_episodes
+from spo.evaluation.statistics import share_interval
+from spo.types import Action, Array, Environment, PRNGKey, State, TimeStep
+
+CLAIM = Claim(
+    4,
+    "test_time_scaling",
+    "More from the same time at test time",
+    "With the same network and the same time per step, SPO's search solves more cubes than AlphaZero's.",
+)
+
+
+class Scale(NamedTuple):
+    scrambles: int
+    horizons: tuple[int, ...]
+    spo_budgets: tuple[int, ...]
+    alphazero_budgets: tuple[int, ...]
+    episodes: int
+    batch: int
+    point_seconds: float  # no new batch of a budget is begun after this
+    batch_seconds: float  # a budget is left out if a batch is expected to take longer
+    compared_seconds: float | None  # per step; None: what AlphaZero takes for its middle budget
+
+
+SCALES = {
+    "smoke": Scale(3, (4,), (8, 32), (4, 8), 32, 16, 5.0, 5.0, None),
+    "cpu": Scale(6, (2, 4, 8), (16, 64, 256, 1024), (16, 32, 64, 128, 256), 512, 64, 20.0, 30.0, None),
+    "paper": Scale(
+        10,
+        (2, 4, 8),
+        (16, 64, 256, 1024, 4096, 16384),
+        (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+        1280,
+        128,
+        15.0,
+        40.0,
+        0.1,
+    ),
+}
+
+
+class Point(NamedTuple):
+    """One search with one budget."""
+
+    search: str
+    budget: int
+    seconds_per_step: float  # of the whole batch: the median over batches
+    solved: float
+    low: float
+    high: float
+    episodes: int
+
+
+def find(setup: Setup) -> Finding:
+    scale = SCALES[setup.scale]
+    experiment, trained = trained_run(setup, "cube", cube_experiment(setup.scale))
+    task = environments.make(experiment.task, **(experiment.task_options | {"eval_scrambles": scale.scrambles}))
+    searches = make_searches(trained._replace(setting=trained.setting._replace(task=task)), scale)
+    curves = play_all(searches, task.evaluation, trained, scale)
+    baseline = curves["AlphaZero"]
+    at = scale.compared_seconds or baseline[len(baseline) // 2].seconds_per_step
+    differences = {name: difference_at(at, curve, baseline) for name, curve in curves.items() if name != "AlphaZero"}
+    judged = {name: difference for name, difference in differences.items() if name != "SPO, h = 2"}
+    closest = min(judged, key=lambda name: judged[name][0])
+    budgets = {name: budget_at(at, curve) for name, curve in curves.items()}
+    solved = {name: float(solved_at(np.log(at), curve, [p.solved for p in curve])) for name, curve in curves.items()}
+    reached = "; ".join(f"{name}: budget {budgets[name]}, {solved[name]:.1%} solved" for name in curves)
+    return Finding(
+        verdict=judge(judged),
+        sentence=f"At {at:.3g} s per step of {scale.batch} episodes with {scale.scrambles} scrambles: {reached}.",
+        number=differences[closest][0],
+        number_name=f"share solved, {closest}, minus AlphaZero's in the same time",
+        interval=tuple(differences[closest][1:]),
+        details={
+            "network": trained.words,
+            "temperature": trained.temperature,
+            "batch": scale.batch,
+            "seconds per step compared at": at,
+            "budget there": budgets,
+            "share solved there": solved,
+            "minus AlphaZero's": differences,
+            "points": [point._asdict() for curve in curves.values() for point in curve],
+            "left out": {name: sorted(set(searches[name]) - {p.budget for p in curves[name]}) for name in searches},
+        },
+        figure=draw(curves, at, scale),
+    )
+
+
+# --- Playing ----------------------------------------------------------------------------------------------------------
+def make_searches(trained: Trained, scale: Scale) -> dict[str, dict[int, Algorithm]]:
+    """name -> budget -> the algorithm. All see the same task and the same network."""
+    setting = trained.setting
+
+    def by_particles(budget: int, horizon: int) -> Algorithm:
+        search = dataclasses.replace(trained.config.search, num_particles=budget // horizon, horizon=horizon, unroll=1)
+        return spo.make_spo(setting, dataclasses.replace(trained.config, search=search))
+
+    def by_tree(budget: int) -> Algorithm:
+        config = alphazero.AlphaZeroConfig(num_simulations=budget, gamma=trained.config.gamma)
+        return alphazero.make_alphazero(setting, config)
+
+    searches = {
+        f"SPO, h = {horizon}": {budget: by_particles(budget, horizon) for budget in scale.spo_budgets}
+        for horizon in scale.horizons
+    }
+    return searches | {"AlphaZero": {budget: by_tree(budget) for budget in scale.alphazero_budgets}}
+
+
+def play_all(
+    searches: dict[str, dict[int, Algorithm]], environment: Environment, trained: Trained, scale: Scale
+) -> dict[str, list[Point]]:
+    """All curves. Everything is compiled before anything is timed."""
+    key = jax.random.key(4)
+    programs = {
+        (name, budget): (player(algorithm, environment, scale.batch), (learner_for(name, trained), key))
+        for name, budgets in searches.items()
+        for budget, algorithm in budgets.items()
+    }
+    print(f"{len(programs)} programs to compile", flush=True)
+    compiled = compile_all(programs)
+    curves: dict[str, list[Point]] = {name: [] for name in searches}
+    for name, budgets in searches.items():
+        batch_seconds = 0.0
+        for budget, after in itertools.pairwise([0, *sorted(budgets)]):
+            # The time grows at least in proportion to the budget.
+            if budget and batch_seconds * after / budget > scale.batch_seconds:
+                break
+            arguments = (learner_for(name, trained), key)
+            point, batch_seconds = play(name, after, compiled[name, after], arguments, scale)
+            curves[name].append(point)
+            print(f"  {name}, budget {after}: {point.solved:.1%} in {point.seconds_per_step:.3g} s a step", flush=True)
+    return curves
+
+
+def learner_for(name: str, trained: Trained) -> Any:
+    """AlphaZero acts by the same parameters; it has no temperature."""
+    return alphazero.Learner(trained.learner.params, ()) if name == "AlphaZero" else trained.learner
+
+
+def player(algorithm: Algorithm, environment: Environment, batch: int) -> Callable[..., Any]:
+    """(learner, key) -> episodes solved, steps that the longest of them took."""
+
+    def play(learner: Any, key: PRNGKey) -> tuple[Array, Array]:
+        def act(key: PRNGKey, state: State, timestep: TimeStep) -> Action:
+            return algorithm.act(learner, key, state, timestep, use_search=True, greedy=False)
+
+        episodes = run_episodes(environment, act, key, batch)
+        return jnp.sum(episodes.metrics["solved"]), jnp.max(episodes.lengths)
+
+    return play
+
+
+def play(
+    name: str, budget: int, program: Callable[..., Any], arguments: tuple[Any, PRNGKey], scale: Scale
+) -> tuple[Point, float]:
+    """Plays batches until there are enough episodes or the time is up. Also the seconds of a batch."""
+    learner, key = arguments
+    start = time.perf_counter()
+    num_solved, per_step, seconds = 0.0, [], []
+    for batch in range(scale.episodes // scale.batch):
+        began = time.perf_counter()
+        solved, num_steps = jax.block_until_ready(program(learner, jax.random.fold_in(key, batch)))
+        seconds.append(time.perf_counter() - began)
+        per_step.append(seconds[-1] / int(num_steps))
+        num_solved += float(solved)
+        if time.perf_counter() - start > scale.point_seconds:
+            break
+    count = scale.batch * len(seconds)
+    share = share_interval(num_solved / count, count)
+    return Point(name, budget, statistics.median(per_step), *share, count), statistics.median(seconds)
+
+
+# --- Judging ----------------------------------------------------------------------------------------------------------
+def solved_at(log_seconds: float, curve: list[Point], shares: Any) -> np.ndarray:
+    """Shares [..., points] of the curve, read off at a time: straight lines in log time, flat outside."""
+    times = np.log([point.seconds_per_step for point in curve])
+    shares = np.asarray(shares)
+    right = np.clip(np.searchsorted(times, log_seconds), 1, max(len(times) - 1, 1))
+    if len(times) == 1:
+        return shares[..., 0]
+    weight = np.clip((log_seconds - times[right - 1]) / (times[right] - times[right - 1]), 0.0, 1.0)
+    return (1 - weight) * shares[..., right - 1] + weight * shares[..., right]
+
+
+def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> list[float]:
+    """[difference, low, high] of the shares solved at a time per step.
+
+    Each point's share is drawn from its posterior under Jeffreys' prior, which is not sure even of 0 and 1.
+    """
+    rng = np.random.default_rng(0)
+
+    def draws(points: list[Point]) -> np.ndarray:
+        counts = np.array([(point.solved * point.episodes, point.episodes) for point in points])
+        return rng.beta(counts[:, 0] + 0.5, counts[:, 1] - counts[:, 0] + 0.5, (10_000, len(points)))
+
+    at = np.log(seconds)
+    spread = solved_at(at, curve, draws(curve)) - solved_at(at, baseline, draws(baseline))
+    value = solved_at(at, curve, [p.solved for p in curve]) - solved_at(at, baseline, [p.solved for p in baseline])
+    return [float(x) for x in (value, *np.percentile(spread, [2.5, 97.5]))]
+
+
+def budget_at(seconds: float, curve: list[Point]) -> str:
+    """The budget that a time per step pays for, between measured ones by straight lines in both logarithms."""
+    times = np.array([point.seconds_per_step for point in curve])
+    budgets = np.array([point.budget for point in curve])
+    if seconds > times.max():
+        return f"over {budgets[-1]}"
+    if seconds < times.min():
+        return f"under {budgets[0]}"
+    # The time may dip between small budgets, where it is all overhead.
+    rising = np.maximum.accumulate(times)
+    return f"{np.exp(np.interp(np.log(seconds), np.log(rising), np.log(budgets))):.0f}"
+
+
+def judge(differences: dict[str, list[float]]) -> HELD:
+    if all(low > 0 for _, low, _ in differences.values()):
+        return "held"
+    return "not held" if any(high < 0 for *_, high in differences.values()) else "undecided"
+
+
+def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
+    with matplotlib.rc_context(figures._STYLE):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        palette = {"AlphaZero": figures.colours(["alphazero"])["alphazero"]}
+        others = [colour for colour in figures.PALETTE if colour not in palette.values()]
+        palette |= dict(zip([name for name in curves if name not in palette], others, strict=False))
+        for name, curve in curves.items():
+            seconds = [point.seconds_per_step for point in curve]
+            axes.plot(seconds, [p.solved for p in curve], "o-", color=palette[name], lw=1.8, ms=4, label=name)
+            axes.fill_between(
+                seconds, [p.low for p in curve], [p.high for p in curve], color=palette[name], alpha=0.12, lw=0
+            )
+            axes.annotate(
+                f"{curve[-1].budget}",
+                (seconds[-1], curve[-1].solved),
+                textcoords="offset points",
+                xytext=(5, 0),
+                va="center",
+                fontsize=7.5,
+                color=palette[name],
+            )
+        axes.axvline(at, color=figures.MUTED, lw=1, ls=(0, (3, 3)))
+        axes.set(
+            xscale="log",
+            xlabel=f"seconds per step of {scale.batch} episodes",
+            ylabel="episodes solved",
+            title=f"Cubes of {scale.scrambles} scrambles; the largest budget stands at its point",
+        )
+        axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0, symbol=" %"))
+        axes.set_ylim(-0.02, 1.02)
+        axes.legend(loc="upper left")
+    return figure
+
+
+if __name__ == "__main__":
+    main(CLAIM, find)
