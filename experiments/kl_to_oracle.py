@@ -162,9 +162,10 @@ def find(setup: Setup) -> Finding:
     weaker = min(judged, key=lambda name: judged[name][0])
     return Finding(
         verdict=judge(judged),
-        sentence=f"KL to the oracle falls by {in_words(judged['N'])} nats from N = {scale.particles[0]} to "
-        f"{scale.particles[-1]} and by {in_words(judged['h'])} from h = {scale.horizons[0]} to {scale.horizons[-1]}; "
-        f"between the oracle's own halves it is {oracle.noise[JUDGED].mean():.3g}.",
+        sentence=f"The KL to the oracle {in_fall(judged['N'])} from N = {scale.particles[0]} to {scale.particles[-1]} "
+        f"and {in_fall(judged['h'])} from h = {scale.horizons[0]} to {scale.horizons[-1]}; with the most particles it is "
+        f"least at h = {closest(scale, distances)}. Between the oracle's own halves it is "
+        f"{oracle.noise[JUDGED].mean():.3g}.",
         number=judged[weaker][0],
         number_name=f"fall of the KL with {weaker}",
         interval=tuple(judged[weaker][1:]),
@@ -176,6 +177,12 @@ def find(setup: Setup) -> Finding:
             "searches per state": scale.num_searches,
             "oracle's noise": {reading: mean_over_states(noise) for reading, noise in oracle.noise.items()},
             "fall": by_reading,
+            "fall with h, by N": {
+                n: mean_over_states(
+                    distances[n, scale.horizons[0]].kl[JUDGED] - distances[n, scale.horizons[-1]].kl[JUDGED]
+                )
+                for n in scale.particles
+            },
             "verdict by reading": {reading: judge(falls) for reading, falls in by_reading.items()},
             "settings": [
                 {
@@ -187,7 +194,7 @@ def find(setup: Setup) -> Finding:
                 for (num_particles, horizon), distance in distances.items()
             ],
         },
-        figure=draw(scale, distances, oracle.noise[JUDGED], agent.words),
+        figure=draw(scale, distances, oracle.noise[JUDGED], agent.setting.task.train.name),
     )
 
 
@@ -200,13 +207,23 @@ def falls(scale: Scale, distances: dict[Any, Distances], reading: str) -> dict[s
     }
 
 
+def in_fall(fall: list[float]) -> str:
+    value, low, high = fall
+    return f"falls by {in_words(fall)} nats" if value >= 0 else f"rises by {in_words([-value, -high, -low])} nats"
+
+
+def closest(scale: Scale, distances: dict[Any, Distances]) -> int:
+    """The horizon of the least KL, with the most particles."""
+    return min(scale.horizons, key=lambda horizon: distances[scale.particles[-1], horizon].kl[JUDGED].mean())
+
+
 def judge(falls: dict[str, list[float]]) -> HELD:
     if all(low > 0 for _, low, _ in falls.values()):
         return "held"
     return "not held" if any(high < 0 for *_, high in falls.values()) else "undecided"
 
 
-def draw(scale: Scale, distances: dict[Any, Distances], noise: np.ndarray, words: str) -> Figure:
+def draw(scale: Scale, distances: dict[Any, Distances], noise: np.ndarray, world: str) -> Figure:
     with matplotlib.rc_context(figures._STYLE):
         figure = Figure(figsize=(6.4, 3.9), layout="constrained")
         axes = figure.subplots()
@@ -224,7 +241,12 @@ def draw(scale: Scale, distances: dict[Any, Distances], noise: np.ndarray, words
             fontsize=7.5,
             color=figures.MUTED,
         )
-        axes.set(xscale="log", xlabel="particles N", ylabel="KL(oracle ‖ search) in nats", title=words)
+        axes.set(
+            xscale="log",
+            xlabel="particles N",
+            ylabel="KL(oracle ‖ search) in nats",
+            title=f"{world}, {scale.num_states} states",
+        )
         axes.set_xticks(scale.particles, [str(n) for n in scale.particles])
         axes.minorticks_off()
         axes.set_ylim(bottom=0)

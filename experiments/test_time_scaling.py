@@ -7,7 +7,8 @@ has four times AlphaZero's budget.
 
 Here both are timed in one process, by the very episodes that are counted, at the batch of episodes that is stated (a
 step is that of the whole batch). AlphaZero is mctx's `muzero_policy`. Actions are drawn from what the search found, as
-in training, without noise at the root. A budget whose episodes take too long is judged by fewer of them, in whole
+in training, without noise at the root; a few budgets are also played with the most likely action, for the details
+("greedy"). A budget whose episodes take too long is judged by fewer of them, in whole
 batches; one whose single batch would take too long is left out. The limits are in `SCALES`.
 
 Solve rates at a given time are read off the curves: straight lines in log time, the last point beyond the end of a
@@ -51,6 +52,7 @@ class Scale(NamedTuple):
     horizons: tuple[int, ...]
     spo_budgets: tuple[int, ...]
     alphazero_budgets: tuple[int, ...]
+    greedy_budgets: tuple[int, ...]  # of AlphaZero, and of SPO with horizon 4
     episodes: int
     batch: int
     point_seconds: float  # no new batch of a budget is begun after this
@@ -59,13 +61,14 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "smoke": Scale(3, (4,), (8, 32), (4, 8), 32, 16, 5.0, 5.0, None),
-    "cpu": Scale(6, (2, 4, 8), (16, 64, 256, 1024), (16, 32, 64, 128, 256), 512, 64, 20.0, 30.0, None),
+    "smoke": Scale(3, (4,), (8, 32), (4, 8), (), 32, 16, 5.0, 5.0, None),
+    "cpu": Scale(6, (2, 4, 8), (16, 64, 256, 1024), (16, 32, 64, 128, 256), (16, 64, 256), 512, 64, 20.0, 30.0, None),
     "paper": Scale(
         10,
         (2, 4, 8),
         (16, 64, 256, 1024, 4096, 16384),
         (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+        (16, 64, 256),
         1280,
         128,
         15.0,
@@ -93,10 +96,10 @@ def find(setup: Setup) -> Finding:
     task = environments.make(experiment.task, **(experiment.task_options | {"eval_scrambles": scale.scrambles}))
     searches = make_searches(trained._replace(setting=trained.setting._replace(task=task)), scale)
     curves = play_all(searches, task.evaluation, trained, scale)
-    baseline = curves["AlphaZero"]
-    at = scale.compared_seconds or baseline[len(baseline) // 2].seconds_per_step
-    differences = {name: difference_at(at, curve, baseline) for name, curve in curves.items() if name != "AlphaZero"}
-    judged = {name: difference for name, difference in differences.items() if name != "SPO, h = 2"}
+    middle = curves["AlphaZero"][len(curves["AlphaZero"]) // 2]
+    at = scale.compared_seconds or middle.seconds_per_step
+    differences = {name: difference_at(at, curves[name], curves[rival(name)]) for name in curves if name != rival(name)}
+    judged = {f"SPO, h = {horizon}": differences[f"SPO, h = {horizon}"] for horizon in scale.horizons if horizon > 2}
     closest = min(judged, key=lambda name: judged[name][0])
     budgets = {name: budget_at(at, curve) for name, curve in curves.items()}
     solved = {name: float(solved_at(np.log(at), curve, [p.solved for p in curve])) for name, curve in curves.items()}
@@ -139,7 +142,20 @@ def make_searches(trained: Trained, scale: Scale) -> dict[str, dict[int, Algorit
         f"SPO, h = {horizon}": {budget: by_particles(budget, horizon) for budget in scale.spo_budgets}
         for horizon in scale.horizons
     }
-    return searches | {"AlphaZero": {budget: by_tree(budget) for budget in scale.alphazero_budgets}}
+    searches["AlphaZero"] = {budget: by_tree(budget) for budget in scale.alphazero_budgets}
+    if scale.greedy_budgets:
+        searches["SPO, h = 4, greedy"] = {budget: by_particles(budget, 4) for budget in scale.greedy_budgets}
+        searches["AlphaZero, greedy"] = {budget: by_tree(budget) for budget in scale.greedy_budgets}
+    return searches
+
+
+def is_greedy(name: str) -> bool:
+    return name.endswith("greedy")
+
+
+def rival(name: str) -> str:
+    """What a search is compared with: the tree search that chooses its actions in the same way."""
+    return "AlphaZero, greedy" if is_greedy(name) else "AlphaZero"
 
 
 def play_all(
@@ -148,7 +164,10 @@ def play_all(
     """All curves. Everything is compiled before anything is timed."""
     key = jax.random.key(4)
     programs = {
-        (name, budget): (player(algorithm, environment, scale.batch), (learner_for(name, trained), key))
+        (name, budget): (
+            player(algorithm, environment, scale.batch, is_greedy(name)),
+            (learner_for(name, trained), key),
+        )
         for name, budgets in searches.items()
         for budget, algorithm in budgets.items()
     }
@@ -170,15 +189,15 @@ def play_all(
 
 def learner_for(name: str, trained: Trained) -> Any:
     """AlphaZero acts by the same parameters; it has no temperature."""
-    return alphazero.Learner(trained.learner.params, ()) if name == "AlphaZero" else trained.learner
+    return alphazero.Learner(trained.learner.params, ()) if name == rival(name) else trained.learner
 
 
-def player(algorithm: Algorithm, environment: Environment, batch: int) -> Callable[..., Any]:
+def player(algorithm: Algorithm, environment: Environment, batch: int, greedy: bool) -> Callable[..., Any]:
     """(learner, key) -> episodes solved, steps that the longest of them took."""
 
     def play(learner: Any, key: PRNGKey) -> tuple[Array, Array]:
         def act(key: PRNGKey, state: State, timestep: TimeStep) -> Action:
-            return algorithm.act(learner, key, state, timestep, use_search=True, greedy=False)
+            return algorithm.act(learner, key, state, timestep, use_search=True, greedy=greedy)
 
         episodes = run_episodes(environment, act, key, batch)
         return jnp.sum(episodes.metrics["solved"]), jnp.max(episodes.lengths)
@@ -209,13 +228,12 @@ def play(
 # --- Judging ----------------------------------------------------------------------------------------------------------
 def solved_at(log_seconds: float, curve: list[Point], shares: Any) -> np.ndarray:
     """Shares [..., points] of the curve, read off at a time: straight lines in log time, flat outside."""
-    times = np.log([point.seconds_per_step for point in curve])
-    shares = np.asarray(shares)
-    right = np.clip(np.searchsorted(times, log_seconds), 1, max(len(times) - 1, 1))
-    if len(times) == 1:
-        return shares[..., 0]
-    weight = np.clip((log_seconds - times[right - 1]) / (times[right] - times[right - 1]), 0.0, 1.0)
-    return (1 - weight) * shares[..., right - 1] + weight * shares[..., right]
+    # The time may dip between small budgets, where it is all overhead.
+    times = np.maximum.accumulate([point.seconds_per_step for point in curve])
+    position = np.interp(log_seconds, np.log(times), np.arange(len(times)))
+    left, shares = int(position), np.asarray(shares)
+    right = min(left + 1, len(times) - 1)
+    return shares[..., left] + (position - left) * (shares[..., right] - shares[..., left])
 
 
 def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> list[float]:
@@ -237,15 +255,13 @@ def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> 
 
 def budget_at(seconds: float, curve: list[Point]) -> str:
     """The budget that a time per step pays for, between measured ones by straight lines in both logarithms."""
-    times = np.array([point.seconds_per_step for point in curve])
-    budgets = np.array([point.budget for point in curve])
-    if seconds > times.max():
+    times = np.maximum.accumulate([point.seconds_per_step for point in curve])
+    budgets = [point.budget for point in curve]
+    if seconds > times[-1]:
         return f"over {budgets[-1]}"
-    if seconds < times.min():
+    if seconds < times[0]:
         return f"under {budgets[0]}"
-    # The time may dip between small budgets, where it is all overhead.
-    rising = np.maximum.accumulate(times)
-    return f"{np.exp(np.interp(np.log(seconds), np.log(rising), np.log(budgets))):.0f}"
+    return f"{np.exp(np.interp(np.log(seconds), np.log(times), np.log(budgets))):.0f}"
 
 
 def judge(differences: dict[str, list[float]]) -> HELD:
@@ -258,15 +274,14 @@ def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
     with matplotlib.rc_context(figures._STYLE):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.subplots()
-        palette = {"AlphaZero": figures.colours(["alphazero"])["alphazero"]}
-        others = [colour for colour in figures.PALETTE if colour not in palette.values()]
-        palette |= dict(zip([name for name in curves if name not in palette], others, strict=False))
+        tree = figures.colours(["alphazero"])["alphazero"]
+        others = iter(colour for colour in figures.PALETTE if colour != tree)
+        palette = {name: tree if name == rival(name) else next(others) for name in curves if not is_greedy(name)}
         for name, curve in curves.items():
+            colour, line = palette[name.removesuffix(", greedy")], "--" if is_greedy(name) else "-"
             seconds = [point.seconds_per_step for point in curve]
-            axes.plot(seconds, [p.solved for p in curve], "o-", color=palette[name], lw=1.8, ms=4, label=name)
-            axes.fill_between(
-                seconds, [p.low for p in curve], [p.high for p in curve], color=palette[name], alpha=0.12, lw=0
-            )
+            axes.plot(seconds, [p.solved for p in curve], f"o{line}", color=colour, lw=1.8, ms=4, label=name)
+            axes.fill_between(seconds, [p.low for p in curve], [p.high for p in curve], color=colour, alpha=0.12, lw=0)
             axes.annotate(
                 f"{curve[-1].budget}",
                 (seconds[-1], curve[-1].solved),
@@ -274,7 +289,7 @@ def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
                 xytext=(5, 0),
                 va="center",
                 fontsize=7.5,
-                color=palette[name],
+                color=colour,
             )
         axes.axvline(at, color=figures.MUTED, lw=1, ls=(0, (3, 3)))
         axes.set(

@@ -17,7 +17,7 @@ from spo.types import ContinuousActions  # noqa: E402
 
 @pytest.fixture(scope="module")
 def ant():
-    return brax("ant").train
+    return brax("ant", physics="brax").train
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def pendulum():
 @pytest.fixture(scope="module")
 def short_ant():
     """A rollout of 12 random steps under a limit of 8: (timesteps of steps, states) stacked over time."""
-    env = brax("ant", time_limit=8).train
+    env = brax("ant", physics="brax", time_limit=8).train
     return env, jax.jit(lambda key: _play(env, key, 12))(jax.random.key(3))
 
 
@@ -50,7 +50,7 @@ def _check_equal_to_brax(name, num_steps, **options):
     """Random play by the adapter against Brax's own environment, each compiled the same way: a scan of its step."""
     from brax import envs
 
-    env = brax(name, **options).train
+    env = brax(name, physics="brax", **options).train
     if name == "halfcheetah":
         options["exclude_current_positions_from_observation"] = False
     raw = envs.get_environment(name, backend="spring", **options)
@@ -171,9 +171,9 @@ def test_pictures(short_ant):
 def test_episode_page(short_ant):
     _, (_, states, _) = short_ant
     listed = [jax.tree.map(lambda leaf, index=index: leaf[index], states) for index in range(3)]
-    page = render_html("ant", listed)
+    page = render_html("ant", listed, physics="brax")
     assert page.lstrip().startswith("<!DOCTYPE html>")
-    assert len(page) > len(render_html("ant", listed[:1]))
+    assert len(page) > len(render_html("ant", listed[:1], physics="brax"))
     with pytest.raises(ValueError, match="at least one state"):
         render_html("ant", [])
 
@@ -199,5 +199,7 @@ def test_bad_arguments(arguments, sentence):
 
 
 def test_options_reach_brax():
-    assert brax("ant", exclude_current_positions_from_observation=False).train.observation_spec.shape == (29,)
+    assert brax(
+        "ant", physics="brax", exclude_current_positions_from_observation=False
+    ).train.observation_spec.shape == (29,)
     assert brax("halfcheetah", exclude_current_positions_from_observation=True).train.observation_spec.shape == (17,)

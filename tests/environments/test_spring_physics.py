@@ -214,7 +214,7 @@ def world():
 
 
 def test_starts_like_brax(world):
-    theirs = jax.jit(brax("ant").train.reset)(jax.random.key(3))[1]
+    theirs = jax.jit(brax("ant", physics="brax").train.reset)(jax.random.key(3))[1]
     ours = jax.jit(world.reset)(jax.random.key(3))[1]
     np.testing.assert_array_equal(ours.observation, theirs.observation)
     assert ours.metrics.keys() == theirs.metrics.keys()
@@ -236,8 +236,8 @@ def test_options_reach_the_world():
 
 def test_pictures(world):
     state, _ = jax.jit(world.reset)(jax.random.key(0))
-    theirs, _ = jax.jit(brax("ant").train.reset)(jax.random.key(0))
-    assert (world.render(state) != brax("ant").train.render(theirs)).mean() < 0.02
+    theirs, _ = jax.jit(brax("ant", physics="brax").train.reset)(jax.random.key(0))
+    assert (world.render(state) != brax("ant", physics="brax").train.render(theirs)).mean() < 0.02
     assert render_html("ant", [state], physics="fused").lstrip().startswith("<!DOCTYPE html>")
 
 
@@ -277,8 +277,14 @@ def test_refuses_other_systems(raw, change, sentence):
         spring_physics(change(raw.sys), 10)
 
 
+@pytest.mark.parametrize(("name", "fused"), [("ant", True), ("inverted_pendulum", False)])
+def test_is_taken_where_it_can_be(name, fused):
+    state, _ = jax.eval_shape(brax(name).train.reset, jax.random.key(0))
+    assert isinstance(state.inner.pipeline_state, SpringState) == fused
+
+
 def test_bad_arguments(raw):
-    with pytest.raises(ValueError, match="'brax' or 'fused', not by 'mujoco'"):
+    with pytest.raises(ValueError, match="'brax' or 'fused', or 'auto' chooses: it can't be 'mujoco'"):
         brax("ant", physics="mujoco")
     with pytest.raises(ValueError, match="power of two, got block_size=96"):
         spring_physics(raw.sys, 10, block_size=96)

@@ -22,6 +22,7 @@ that are alike, and contacts of spheres with a fixed plane, which is Ant. Nothin
 """
 
 import copy
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -721,7 +722,8 @@ def spring_physics(
     """The spring physics of a Brax system, `num_substeps` of its time steps at once.
 
     `implementation` is "pallas" (a GPU's kernel), "xla", or "interpret" (the kernel, slowly, anywhere); by default the
-    kernel where the program runs on an NVIDIA GPU, XLA elsewhere. A program of the kernel has `num_warps` times 32
+    kernel where the program runs on an NVIDIA GPU (and JAX still has the Triton backend of Pallas, which it means to
+    remove), XLA elsewhere. A program of the kernel has `num_warps` times 32
     threads and steps `block_size` environments, a power of two. Raises ValueError for a system it can't do.
     """
     if block_size < 1 or block_size & (block_size - 1):
@@ -750,10 +752,10 @@ def spring_physics(
     @custom_vmap
     def advance(numbers_in: Float[Array, "B numbers_in"]) -> Float[Array, "B numbers_out"]:
         rows_in = numbers_in.at[:, layout.entering].get(mode="promise_in_bounds")
-        if implementation is None:
+        if implementation is None and importlib.util.find_spec("jax.experimental.pallas.triton"):
             rows_out = jax.lax.platform_dependent(rows_in, cuda=pallas, default=xla)
         else:
-            rows_out = (xla if implementation == "xla" else pallas)(rows_in)
+            rows_out = (pallas if implementation in ("pallas", "interpret") else xla)(rows_in)
         return rows_out.reshape(len(rows_out), -1).at[:, layout.leaving].get(mode="promise_in_bounds")
 
     @advance.def_vmap
