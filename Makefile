@@ -1,7 +1,7 @@
 # `make train` and `make test` do everything by themselves on a machine with Python >= 3.11, make and a package index.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all test-matrix lint docs bench clean
+.PHONY: help setup train test test-all test-matrix lint docs bench claims clean
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -55,6 +55,11 @@ docs: $(INSTALLED) ## the documentation, into site/; a warning is an error
 bench: $(INSTALLED) ## the benchmarks at sizes for a CPU
 	$(RUN) benchmarks/search.py --tiny
 	$(RUN) benchmarks/environments.py --tiny
+	$(RUN) benchmarks/physics.py --tiny
+	$(RUN) benchmarks/training.py --tiny
+
+claims: $(INSTALLED) ## the paper's claims at a scale for two cores (about two hours), then results/claims.md
+	$(RUN) experiments/claims.py --run cpu
 
 clean: ## everything that make made
 	rm -rf $(VENV) .matrix site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -163,8 +163,8 @@ def find(setup: Setup) -> Finding:
     return Finding(
         verdict=judge(judged),
         sentence=f"The KL to the oracle {in_fall(judged['N'])} from N = {scale.particles[0]} to {scale.particles[-1]} "
-        f"and {in_fall(judged['h'])} from h = {scale.horizons[0]} to {scale.horizons[-1]}; with the most particles it is "
-        f"least at h = {closest(scale, distances)}. Between the oracle's own halves it is "
+        f"and {in_fall(judged['h'])} from h = {scale.horizons[0]} to {scale.horizons[-1]}; with the most particles it "
+        f"is least at h = {closest(scale, distances)}. Between the oracle's own halves it is "
         f"{oracle.noise[JUDGED].mean():.3g}.",
         number=judged[weaker][0],
         number_name=f"fall of the KL with {weaker}",

@@ -292,9 +292,10 @@ SLOW = {
     "gamble": Probe(),
     "slippery": Probe(150, value_error=0.15),
 }
+PROBES = FAST | SLOW
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
 @pytest.mark.parametrize("name", names(FAST, SLOW))
 def test_learns(algorithm: str, name: str):
-    check(algorithm, CONFIGS[algorithm], name, (FAST | SLOW)[name])
+    check(algorithm, CONFIGS[algorithm], name, PROBES[name])

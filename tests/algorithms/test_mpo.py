@@ -250,8 +250,9 @@ SLOW = {
     "continuous_credit": Probe(150, value_error=0.1),
     "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q is that of a policy that still explores
 }
+PROBES = FAST | SLOW
 
 
 @pytest.mark.parametrize("name", names(FAST, SLOW))
 def test_learns(name: str):
-    check("mpo", SLOWER if name == "cliff" else CONFIG, name, (FAST | SLOW)[name])
+    check("mpo", SLOWER if name == "cliff" else CONFIG, name, PROBES[name])

@@ -139,8 +139,9 @@ SLOW = {
     "continuous_credit": Probe(150),
     "lqr": Probe(200, value_error=0.8, action_error=0.2),  # actions reach 0.6, values -5.8
 }
+PROBES = FAST | SLOW
 
 
 @pytest.mark.parametrize("name", names(FAST, SLOW))
 def test_learns(name: str):
-    check("sampled_alphazero", CONFIG, name, (FAST | SLOW)[name])
+    check("sampled_alphazero", CONFIG, name, PROBES[name])

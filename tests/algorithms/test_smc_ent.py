@@ -241,8 +241,9 @@ SLOW = {
     # A soft value: the noise that the entropy asks for costs in each of the ten steps that γ looks ahead.
     "lqr": Probe(200, value_error=0.8),
 }
+PROBES = FAST | SLOW
 
 
 @pytest.mark.parametrize("name", names(FAST, SLOW))
 def test_learns(name: str):
-    check("smc_ent", CONFIG, name, (FAST | SLOW)[name])
+    check("smc_ent", CONFIG, name, PROBES[name])

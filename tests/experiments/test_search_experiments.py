@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from oracles import enumeration
-from spo import distributions
+from spo import distributions, presets
+from spo.training import checkpoints
 
 # As if one of them were run.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))
 
 import _claims
 import _oracle
+import _trained
 import better_inference
 import elbo
 import kl_to_oracle
@@ -213,3 +215,14 @@ def test_it_runs(experiment: Any, folder: pathlib.Path, monkeypatch: pytest.Monk
     if experiment is kl_to_oracle:
         # In a world this small the search is seen to come closer, with both, to what it is an estimate of.
         assert record["details"]["verdict by reading"]["soft"] == "held"
+
+
+def test_an_exported_learner_takes_the_place_of_a_run(folder: pathlib.Path, tmp_path: pathlib.Path):
+    setup = _claims.Setup(test_time_scaling.CLAIM, "smoke", folder / "runs" / "smoke" / "test_time_scaling", folder)
+    experiment, trained = _trained.trained_run(setup, "cube", _trained.cube_experiment("smoke"))
+    checkpoints.export(setup.runs.parent / "cube", tmp_path / "cube.npz")
+    for runs in (tmp_path, tmp_path / "below"):
+        found, from_file = _trained.trained_run(setup._replace(runs=runs), "cube", presets.get("default"))
+        assert (found.task_options, found.config) == (experiment.task_options, experiment.config)
+        jax.tree.map(np.testing.assert_array_equal, from_file.learner, trained.learner)
+        assert from_file.temperature == trained.temperature

@@ -48,6 +48,7 @@ def train(*arguments: str) -> None:
         start_from=parsed.start_from,
         deterministic=parsed.deterministic,
         quiet=parsed.quiet,
+        wandb=parsed.wandb,
     )
 
 
@@ -59,17 +60,23 @@ def run(
     start_from: Path | None = None,
     deterministic: bool = False,
     quiet: bool = False,
+    wandb: str | None = None,
 ) -> None:
     """Train with a display, then draw the learning curve and say what came of it."""
     import jax
 
     from spo.training import loop, progress, report
 
+    reporter = progress.make_reporter(quiet)
+    if wandb is not None:
+        from spo.training.wandb import WandbReporter
+
+        reporter = WandbReporter(wandb, reporter or loop.SilentReporter())
     try:
         loop.train(
             experiment,
             folder,
-            reporter=progress.make_reporter(quiet),
+            reporter=reporter,
             resume=resume,
             start_from=start_from,
             deterministic=deterministic,
@@ -106,6 +113,7 @@ def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
         option("start_from", Path | None, None, "Start with what an exported file has learned.", name="from"),
         option("deterministic", bool, False, "The same bits every time, on a GPU too: slower there."),
         option("quiet", bool, False, "Show nothing while it runs."),
+        option("wandb", str | None, None, "Log to this project of Weights & Biases too."),
     ]
 
 

@@ -125,7 +125,7 @@ def train(
     which the first interval's time is shared out evenly. `wall_seconds` is all of it, over all starts of the run.
     """
     clock = _Clock()
-    reporter = _Silent() if reporter is None else reporter
+    reporter = SilentReporter() if reporter is None else reporter
     run_folder = _open(experiment, folder, resume, start_from)
     if run_folder.summary_path.exists():
         reporter.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
@@ -554,7 +554,9 @@ class _Saver:
         )
 
 
-class _Silent:
+class SilentReporter:
+    """Says nothing."""
+
     def start(self, experiment: Experiment, folder: RunFolder, total_env_steps: int, resumed_at: int) -> None:
         pass
 
