@@ -91,20 +91,18 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
     # A tree search takes seconds for an iteration, the others milliseconds.
     num_iterations = 1 if hasattr(chosen.config, "num_simulations") else options.iterations
 
-    def interval(state: Any) -> Any:
-        state, metrics = program.run(state, num_iterations)
+    run = program.run.lower(state, num_iterations).compile()
+    seconds = []
+    for number in range(1 + options.intervals):
+        began = time.perf_counter()
+        state, metrics = jax.block_until_ready(run(state))
         for name, value in metrics.items():
             assert np.all(np.isfinite(value)), f"{name} is {value}"
-        return jax.block_until_ready(state)
-
-    state = interval(state)
-    first_interval = time.perf_counter() - start
-    seconds = []
-    for _ in range(options.intervals):
-        began = time.perf_counter()
-        state = interval(state)
         seconds.append((time.perf_counter() - began) / num_iterations)
-    rates = algorithm.env_steps_per_iteration * chosen.num_seeds / np.array(seconds)
+        if number == 0:
+            to_first_update = time.perf_counter() - start - (num_iterations - 1) * seconds[0]
+    # The first interval warms up, and is left out.
+    rates = algorithm.env_steps_per_iteration * chosen.num_seeds / np.array(seconds[1:])
     lower, upper = np.quantile(rates, [0.25, 0.75])
     reference = REFERENCE.get((chosen.algorithm, task))
     comparable = not options.tiny and jax.devices()[0].device_kind == REFERENCE_DEVICE and chosen.num_seeds == 1
@@ -122,8 +120,8 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
         "iterations_per_interval": num_iterations,
         "model_steps_per_env_step": algorithm.model_steps_per_env_step,
         "network_evaluations_per_env_step": algorithm.network_evaluations_per_env_step,
-        # To the end of the first iteration, compilation included: that of the interval, less its other iterations.
-        "seconds_to_first_update": first_interval - (num_iterations - 1) * float(np.median(seconds)),
+        "by_interval": rates.round().tolist(),  # a search in a tree slows down while the network learns
+        "seconds_to_first_update": to_first_update,  # from nothing to the end of the first iteration
         "reference_env_steps_per_second": reference if comparable else None,
         "commit": commit(),
     }

@@ -8,6 +8,7 @@ nothing in it by hand. A finding belongs to the scale it was made at.
 import argparse
 import dataclasses
 import datetime
+import hashlib
 import json
 import pathlib
 import platform
@@ -41,7 +42,7 @@ class Setup(NamedTuple):
 
     claim: Claim
     scale: str
-    runs: pathlib.Path  # folder of the training runs, kept from one time to the next
+    runs: pathlib.Path  # this claim's own folder for what is kept from one time to the next
     out: pathlib.Path  # folder of the findings
 
 
@@ -111,34 +112,42 @@ def hardware() -> str:
 
 # --- Training runs ----------------------------------------------------------------------------------------------------
 def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
-    """Trains what is missing, goes on with what was interrupted, and returns the folders by name."""
-    from spo.training import loop
-    from spo.training.run_folder import RunFolder
+    """Trains what is missing, goes on with what was interrupted, and returns the folders by name.
 
-    print(cost_sentence(setup, experiments), flush=True)
-    folders = {}
+    The folder of a run is named after what it is, so that claims share the runs they have in common.
+    """
+    from spo.training import loop
+
+    folders = {name: setup.runs.parent / run_name(experiment) for name, experiment in experiments.items()}
+    print(cost_sentence(setup, [e for name, e in experiments.items() if not finished(folders[name])]), flush=True)
     for name, experiment in experiments.items():
-        folder = setup.runs / name
-        folders[name] = folder
-        if (folder / "summary.json").exists():
-            RunFolder.open(folder).check_same(experiment)
-            continue
-        began = time.perf_counter()
-        loop.train(experiment, folder, resume=(folder / "config.json").exists())
-        print(f"  {name}: {time.perf_counter() - began:.0f} s", flush=True)
+        if not finished(folders[name]):
+            began = time.perf_counter()
+            loop.train(experiment, folders[name], resume=(folders[name] / "config.json").exists())
+            print(f"  {name}: {time.perf_counter() - began:.0f} s", flush=True)
     return folders
 
 
-def cost_sentence(setup: Setup, experiments: Mapping[str, Any]) -> str:
+def run_name(experiment: Any) -> str:
+    from spo.training.experiment import to_json
+
+    digest = hashlib.sha256(json.dumps(to_json(experiment), sort_keys=True).encode()).hexdigest()
+    return f"{experiment.task.replace('/', '-')}-{experiment.algorithm}-{digest[:8]}"
+
+
+def finished(folder: pathlib.Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def cost_sentence(setup: Setup, missing: Sequence[Any]) -> str:
     """What lies ahead, in hours where the speed of this device is known."""
-    missing = {name: e for name, e in experiments.items() if not (setup.runs / name / "summary.json").exists()}
     if not missing:
         return "All runs are there already."
-    steps = sum(e.steps * e.num_seeds for e in missing.values())
-    text = f"{len(missing)} of {len(experiments)} runs to train, {steps:,.0f} environment steps"
+    steps = sum(experiment.steps * experiment.num_seeds for experiment in missing)
+    text = f"{len(missing)} runs to train, {steps:,.0f} environment steps"
     if setup.scale != "paper":
         return text
-    seconds = [seconds_ahead(e) for e in missing.values()]
+    seconds = [seconds_ahead(experiment) for experiment in missing]
     if any(s is None for s in seconds):
         return f"{text}; results/benchmarks has no speed of all of them on this device, so how long is not known"
     return (

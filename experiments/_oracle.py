@@ -32,6 +32,7 @@ from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.spo import SearchConfig
 from spo.distributions import Distribution
 from spo.evaluation import statistics
+from spo.evaluation.statistics import Estimate
 from spo.search import diagnostics, roots
 from spo.types import Array, Float, PRNGKey
 
@@ -283,6 +284,7 @@ def measure(
             kl[reading] = kl_to_oracle(target[None], estimates, valid[None]).mean(axis=0)
             variation[reading] = 0.5 * np.abs(target[None] - estimates).sum(axis=-1).mean(axis=0)
         distances[name] = Distances(kl, variation)
+        print(f"  {name}: KL {kl[JUDGED].mean():.3f}", flush=True)
     return distances
 
 
@@ -311,9 +313,10 @@ def _searches(trained: Trained, inference: Inference, num_searches: int) -> Any:
                 unroll=1,  # there are many programs, and each runs once
                 with_ancestry=inference.over_depths,
             )
-            if inference.over_depths:
+            if output.ancestry is not None:
                 by_depth = diagnostics.action_weights_by_depth(output.ancestry, root.prior.shape[1])
                 return jnp.mean(by_depth, axis=1)
+            assert output.action_weights is not None  # actions are discrete
             return output.action_weights
 
         limit = MAX_PARTICLES.get(jax.default_backend(), MAX_PARTICLES["gpu"])
@@ -324,10 +327,10 @@ def _searches(trained: Trained, inference: Inference, num_searches: int) -> Any:
 
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------
-def mean_over_states(per_state: np.ndarray) -> list[float]:
-    """[mean, low, high]: the 95 % bootstrap interval over states."""
-    return [round(x, 5) for x in statistics.bootstrap(statistics.mean, [per_state])]
+def mean_over_states(per_state: np.ndarray) -> Estimate:
+    """With the 95 % bootstrap interval over states."""
+    return Estimate(*(round(x, 5) for x in statistics.bootstrap(statistics.mean, [per_state])))
 
 
-def in_words(estimate: Sequence[float]) -> str:
+def in_words(estimate: Estimate) -> str:
     return "{:.3g} ({:.3g} to {:.3g})".format(*estimate)

@@ -39,7 +39,7 @@ def cube(scale: str, algorithm: str = "spo") -> Any:
         steps=8e4,
         num_seeds=NUM_SEEDS[scale],
         evaluation=EvaluationConfig(num_evaluations=5, final_episodes=256),
-        logs_per_evaluation=1,
+        logs_per_evaluation=8,
     )
 
 

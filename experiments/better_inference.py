@@ -39,6 +39,7 @@ from matplotlib.figure import Figure
 
 from spo.algorithms.spo import SearchConfig
 from spo.evaluation import figures, statistics
+from spo.evaluation.statistics import Estimate
 
 CLAIM = Claim(
     10,
@@ -83,10 +84,11 @@ def inferences(num_particles: int, horizon: int) -> dict[str, Inference]:
     def systematic(config: SearchConfig) -> SearchConfig:
         return dataclasses.replace(config, resampling="systematic")
 
-    schemes = ("stratified", "systematic", "residual")
     return {
         PAPER: Inference(paper),
-        **{scheme: Inference(dataclasses.replace(paper, resampling=scheme)) for scheme in schemes},
+        "stratified": Inference(dataclasses.replace(paper, resampling="stratified")),
+        "systematic": Inference(systematic(paper)),
+        "residual": Inference(dataclasses.replace(paper, resampling="residual")),
         "weighted": Inference(weighted),
         "weighted, systematic": Inference(systematic(weighted)),
         "weighted, never resampled": Inference(dataclasses.replace(weighted, resample_period=None)),
@@ -130,7 +132,7 @@ def find(setup: Setup) -> Finding:
         + effect["sentence"],
         number=least[0],
         number_name="KL less than the paper's",
-        interval=tuple(least[1:]),
+        interval=least[1:],
         details={
             "network": trained.words,
             "temperature": trained.temperature,
@@ -171,13 +173,13 @@ def best(distances: dict[Any, Distances], scale: Scale, names: list[str], readin
 
 def gain(
     distances: dict[Any, Distances], budget: tuple[int, int], name: str, reading: str, *, odd: bool = False
-) -> list[float]:
+) -> Estimate:
     """How much less the KL is than that of the paper's inference, state by state; on the odd states only, if wanted."""
     differences = distances[budget, PAPER].kl[reading] - distances[budget, name].kl[reading]
     return mean_over_states(differences[1::2] if odd else differences)
 
 
-def judge(gains: list[list[float]]) -> HELD:
+def judge(gains: list[Estimate]) -> HELD:
     if all(low > 0 for _, low, _ in gains):
         return "held"
     return "not held" if any(high < 0 for *_, high in gains) else "undecided"

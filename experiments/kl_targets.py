@@ -25,15 +25,13 @@ LAST = 0.3
 
 def find(setup: Setup) -> Finding:
     start = continuous("paper", "paper/ant") if setup.scale == "paper" else cube(setup.scale)
-    # Every interval's KL is looked at, so there are more of them.
-    start = with_settings(start, logs_per_evaluation=8)
     runs = {f"ε {target:g}": with_settings(start, temperature_kl_bound=target) for target in TARGETS[setup.scale]}
     folders = train_all(setup, runs)
     curves = {name: kl_curves(folder / "metrics.jsonl") for name, folder in folders.items()}
     ratios, sentences = {}, []
     for (name, (_, kls)), target in zip(curves.items(), TARGETS[setup.scale], strict=True):
         tail = kls[:, -max(1, round(LAST * kls.shape[1])) :].mean(axis=1) / target
-        ratios[name] = (float(tail.mean()), *mean_interval(tail))
+        ratios[name] = tuple(mean_interval(tail.tolist()))
         sentences.append(f"{target:g}: {tail.mean() * target:.3f}")
     off = {name: max(abs(low - 1), abs(high - 1)) for name, (_, low, high) in ratios.items()}
     certainly_off = [name for name, (_, low, high) in ratios.items() if low > 1 + TOLERANCE or high < 1 - TOLERANCE]

@@ -28,6 +28,7 @@ from spo import environments
 from spo.algorithms.base import Setting
 from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
 from spo.evaluation import figures
+from spo.evaluation.statistics import Estimate
 from spo.networks import Architecture, boxoban_architecture, mlp_architecture
 from spo.training import checkpoints
 from spo.training.program import make_mesh, make_program, shardings
@@ -168,7 +169,7 @@ def find(setup: Setup) -> Finding:
         f"{oracle.noise[JUDGED].mean():.3g}.",
         number=judged[weaker][0],
         number_name=f"fall of the KL with {weaker}",
-        interval=tuple(judged[weaker][1:]),
+        interval=judged[weaker][1:],
         details={
             "network": agent.words,
             "temperature": agent.temperature,
@@ -198,7 +199,7 @@ def find(setup: Setup) -> Finding:
     )
 
 
-def falls(scale: Scale, distances: dict[Any, Distances], reading: str) -> dict[str, list[float]]:
+def falls(scale: Scale, distances: dict[Any, Distances], reading: str) -> dict[str, Estimate]:
     """How much less the KL is, state by state, at the most particles and at the longest horizon."""
     kl = np.array([[distances[n, h].kl[reading] for h in scale.horizons] for n in scale.particles])  # [N, h, S]
     return {
@@ -207,9 +208,11 @@ def falls(scale: Scale, distances: dict[Any, Distances], reading: str) -> dict[s
     }
 
 
-def in_fall(fall: list[float]) -> str:
+def in_fall(fall: Estimate) -> str:
     value, low, high = fall
-    return f"falls by {in_words(fall)} nats" if value >= 0 else f"rises by {in_words([-value, -high, -low])} nats"
+    return (
+        f"falls by {in_words(fall)} nats" if value >= 0 else f"rises by {in_words(Estimate(-value, -high, -low))} nats"
+    )
 
 
 def closest(scale: Scale, distances: dict[Any, Distances]) -> int:
@@ -217,7 +220,7 @@ def closest(scale: Scale, distances: dict[Any, Distances]) -> int:
     return min(scale.horizons, key=lambda horizon: distances[scale.particles[-1], horizon].kl[JUDGED].mean())
 
 
-def judge(falls: dict[str, list[float]]) -> HELD:
+def judge(falls: dict[str, Estimate]) -> HELD:
     if all(low > 0 for _, low, _ in falls.values()):
         return "held"
     return "not held" if any(high < 0 for *_, high in falls.values()) else "undecided"

@@ -36,7 +36,7 @@ from spo import environments
 from spo.algorithms import alphazero, spo
 from spo.algorithms.base import Algorithm
 from spo.evaluation import figures, run_episodes
-from spo.evaluation.statistics import share_interval
+from spo.evaluation.statistics import Estimate, share_interval
 from spo.types import Action, Array, Environment, PRNGKey, State, TimeStep
 
 CLAIM = Claim(
@@ -109,7 +109,7 @@ def find(setup: Setup) -> Finding:
         sentence=f"At {at:.3g} s per step of {scale.batch} episodes with {scale.scrambles} scrambles: {reached}.",
         number=differences[closest][0],
         number_name=f"share solved, {closest}, minus AlphaZero's in the same time",
-        interval=tuple(differences[closest][1:]),
+        interval=differences[closest][1:],
         details={
             "network": trained.words,
             "temperature": trained.temperature,
@@ -236,8 +236,8 @@ def solved_at(log_seconds: float, curve: list[Point], shares: Any) -> np.ndarray
     return shares[..., left] + (position - left) * (shares[..., right] - shares[..., left])
 
 
-def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> list[float]:
-    """[difference, low, high] of the shares solved at a time per step.
+def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> Estimate:
+    """Of the shares solved at a time per step.
 
     Each point's share is drawn from its posterior under Jeffreys' prior, which is not sure even of 0 and 1.
     """
@@ -250,7 +250,7 @@ def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> 
     at = np.log(seconds)
     spread = solved_at(at, curve, draws(curve)) - solved_at(at, baseline, draws(baseline))
     value = solved_at(at, curve, [p.solved for p in curve]) - solved_at(at, baseline, [p.solved for p in baseline])
-    return [float(x) for x in (value, *np.percentile(spread, [2.5, 97.5]))]
+    return Estimate(*(float(x) for x in (value, *np.percentile(spread, [2.5, 97.5]))))
 
 
 def budget_at(seconds: float, curve: list[Point]) -> str:
@@ -264,7 +264,7 @@ def budget_at(seconds: float, curve: list[Point]) -> str:
     return f"{np.exp(np.interp(np.log(seconds), np.log(times), np.log(budgets))):.0f}"
 
 
-def judge(differences: dict[str, list[float]]) -> HELD:
+def judge(differences: dict[str, Estimate]) -> HELD:
     if all(low > 0 for _, low, _ in differences.values()):
         return "held"
     return "not held" if any(high < 0 for *_, high in differences.values()) else "undecided"

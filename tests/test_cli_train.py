@@ -19,7 +19,7 @@ import spo
 from spo import presets
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.cli import main, training
-from spo.training import experiment, library
+from spo.training import experiment, library, loop
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
 
 
@@ -250,6 +250,25 @@ def test_resume_goes_on_with_the_settings_of_the_run(run: Path, capsys, asked):
     assert (folder, options["resume"]) == (run, True)
     answer = spo_command(capsys, "train", "--resume", str(run), "--run", "elsewhere")
     assert (answer.code, "leave --run out" in answer.err) == (2, True)
+
+
+def test_a_device_without_enough_memory_is_answered_with_what_to_lower(capsys, monkeypatch, tmp_path):
+    def exhausted(*_: Any, **__: Any) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte.")
+
+    monkeypatch.setattr(loop, "train", exhausted)
+    answer = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--quiet")
+    assert answer.code == 2
+    assert "ran out of memory" in answer.err
+    assert "--num-envs" in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("algorithm", experiment.ALGORITHMS)
+def test_another_algorithm_brings_its_own_settings(asked, capsys, algorithm):
+    typed = experiment_for(asked, capsys, "paper/rubiks_cube", "--algorithm", algorithm, "--gamma", "0.5")
+    expected = presets.get("paper/rubiks_cube", algorithm)
+    assert typed == dataclasses.replace(expected, config=dataclasses.replace(expected.config, gamma=0.5))
 
 
 def test_a_folder_with_a_run_is_not_written_over(run: Path, capsys):

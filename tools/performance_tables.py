@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md and README.md from the figures under results/benchmarks: no figure there is typed by hand.
+"""Writes the tables of docs/performance.md and README.md from results/benchmarks: no figure there is typed by hand.
 
 python tools/performance_tables.py            # rewrite
 python tools/performance_tables.py --check    # fail if the page and the figures disagree

@@ -106,8 +106,7 @@ def _literal(text: str) -> Any:
 
 
 def _maker_parameters(task: str) -> list[inspect.Parameter]:
-    family, member = registry._find(task)
-    return list(inspect.signature(family.maker(member)).parameters.values())
+    return list(inspect.signature(registry.maker_of(task)).parameters.values())
 
 
 def _maker_defaults(task: str) -> dict[str, Any]:

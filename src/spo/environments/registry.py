@@ -32,13 +32,18 @@ class Family(NamedTuple):
 
 def make(name: str, **options: Any) -> Task:
     """The task called `name`. Options are the arguments of its maker, such as `time_limit=50`."""
-    family, member = _find(name)
-    maker = family.maker(member)
+    maker = maker_of(name)
     parameters = inspect.signature(maker).parameters
     # Makers that hand options on to another library check them themselves.
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         check_options(name, options, parameters)
     return maker(**options)
+
+
+def maker_of(name: str) -> Callable[..., Task]:
+    """The function that makes the task called `name` from its options."""
+    family, member = _find(name)
+    return family.maker(member)
 
 
 def names() -> list[str]:
@@ -143,10 +148,8 @@ def _tiny_names() -> Sequence[str]:
 def _tiny(member: str) -> Callable[..., Task]:
     from spo.environments import tiny
 
-    maker = {**tiny._TABLES, **tiny._CONTINUOUS}[member]
-
     def make_tiny(**options: Any) -> Task:
-        check_options(f"tiny/{member}", options, inspect.signature(maker).parameters)
+        check_options(f"tiny/{member}", options, tiny.option_names(member))
         return tiny.tiny(member, **options)
 
     return make_tiny

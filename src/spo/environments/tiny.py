@@ -15,6 +15,7 @@ continuous ones have closed forms. A wrong algorithm fails on the one that probe
 linear-quadratic regulator.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -544,6 +545,11 @@ def known_answer(name: str, gamma: float, **options: Any) -> KnownAnswer:
     return _tabular_answer(made.mdp, gamma) if isinstance(made, _Table) else made.answer(gamma)
 
 
+def option_names(name: str) -> list[str]:
+    """What `tiny` takes for the task `name`."""
+    return list(inspect.signature((_TABLES | _CONTINUOUS)[name]).parameters)
+
+
 def _make(name: str, options: dict[str, Any]) -> _Table | _ContinuousWorld:
     if name not in TINY_NAMES:
         raise ValueError(f"There is no tiny task {name!r}: choose one of {', '.join(TINY_NAMES)}.")
@@ -557,6 +563,7 @@ __all__ = [
     "TabularState",
     "VectorState",
     "known_answer",
+    "option_names",
     "solve",
     "tabular",
     "tiny",

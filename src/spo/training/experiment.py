@@ -135,6 +135,11 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
     raise ValueError("network.width and network.depth apply to the cube and to flat observations only.")
 
 
+def default_config(algorithm: str) -> Any:
+    """The configuration of an algorithm with nothing changed."""
+    return _find_algorithm(algorithm)[0]()
+
+
 def to_json(experiment: Experiment) -> dict[str, Any]:
     return dataclasses.asdict(experiment)
 

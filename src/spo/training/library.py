@@ -16,7 +16,7 @@ import numpy as np
 from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build
+from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build, default_config
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
 #: For worlds that are small or cheap: learns from fewer steps than the paper's settings, which are `SPOConfig()`.
@@ -42,27 +42,36 @@ def train(
     steps: float = 1e5,
     *,
     seed: int = 0,
-    config: SPOConfig = SMALL,
+    algorithm: str = "spo",
+    config: Any = None,
     network: NetworkConfig = PAPER_NETWORK,
     evaluation: EvaluationConfig = FEW_EVALUATIONS,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
 ) -> Agent:
-    """Trains SPO on a world and returns the agent with the parameters of the best evaluation.
+    """Trains on a world and returns the agent with the parameters of the best evaluation.
 
     Args:
         world: a task, an environment (to train in, to be judged in and to plan with) or a name from `spo envs`.
         steps: environment steps; the last iteration is finished.
         seed: where all randomness comes from.
-        config, network, evaluation: as in an `Experiment`.
+        algorithm, config, network, evaluation: as in an `Experiment`. Without a config, SPO's is `SMALL`, and another
+            algorithm's the default of its own, which is the paper's.
         on_evaluation: called with the means of every evaluation, such as `print`.
     """
     task = _as_task(world)
-    experiment = Experiment(task=task.train.name, steps=steps, config=config, network=network, num_devices=1)
-    _, algorithm, program = build(experiment, task)
+    experiment = Experiment(
+        task=task.train.name,
+        algorithm=algorithm,
+        steps=steps,
+        config=config or (SMALL if algorithm == "spo" else default_config(algorithm)),
+        network=network,
+        num_devices=1,
+    )
+    _, made, program = build(experiment, task)
     started = time.perf_counter()
     key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
     state = program.init(key_init)
-    num_iterations = max(1, -int(-steps // algorithm.env_steps_per_iteration))
+    num_iterations = max(1, -int(-steps // made.env_steps_per_iteration))
     per_evaluation = -(-num_iterations // evaluation.num_evaluations)
     judge = functools.partial(_judge, program.evaluate, evaluation)
     best, best_return, curve = state.learner, -np.inf, []
@@ -72,18 +81,18 @@ def train(
         state, _ = program.run(state, length)
         done += length
         means = judge(state.learner, jax.random.fold_in(key_evaluation, done), evaluation.episodes)
-        curve.append({"env_steps": done * algorithm.env_steps_per_iteration, **means})
+        curve.append({"env_steps": done * made.env_steps_per_iteration, **means})
         if on_evaluation is not None:
             on_evaluation(curve[-1])
         if means["return"] > best_return:
             best, best_return = state.learner, means["return"]
     summary = {
-        "env_steps": done * algorithm.env_steps_per_iteration,
+        "env_steps": done * made.env_steps_per_iteration,
         "final": judge(best, key_final, evaluation.final_episodes),
         "evaluations": curve,
         "wall_seconds": time.perf_counter() - started,
     }
-    return make_agent(algorithm, _member(best, 0), summary)
+    return make_agent(made, _member(best, 0), summary)
 
 
 def load(folder: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
