@@ -1,7 +1,7 @@
 """Trained networks for the experiments that only search: from a file that `spo export` wrote, or trained here.
 
-A file NAME.npz in the folder of the experiment's runs, or in the folder above it, is used as it is. Else the run is
-trained in the folder above, where experiments with the same settings share it.
+A file NAME.npz in the folder of the claim's runs, or in the folder above it that all claims of a scale share, is used
+as it is: runs/claims/paper/cube.npz serves every claim about the cube.
 """
 
 import concurrent.futures
@@ -65,9 +65,7 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
             found, learner, words = _read_export(folder / f"{name}.npz")
             break
     else:
-        above = setup._replace(runs=setup.runs.parent)
-        folder = train_all(above, {name: experiment})[name]
-        found, learner = load_learner(folder, "best")
+        found, learner = load_learner(train_all(setup, {name: experiment})[name], "best")
         words = f"trained for {found.steps:,.0f} steps"
     words = f"spo on {found.task} {found.task_options or ''}, network {_named(found.network)}, {words}"
     return found, trained_from(build(found).setting, learner, found.config, words)

@@ -300,7 +300,7 @@ def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
         )
         axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0, symbol=" %"))
         axes.set_ylim(-0.02, 1.02)
-        axes.legend(loc="upper left")
+        axes.legend(loc="upper left", handlelength=3)
     return figure
 
 

@@ -220,7 +220,8 @@ def test_it_runs(experiment: Any, folder: pathlib.Path, monkeypatch: pytest.Monk
 def test_an_exported_learner_takes_the_place_of_a_run(folder: pathlib.Path, tmp_path: pathlib.Path):
     setup = _claims.Setup(test_time_scaling.CLAIM, "smoke", folder / "runs" / "smoke" / "test_time_scaling", folder)
     experiment, trained = _trained.trained_run(setup, "cube", _trained.cube_experiment("smoke"))
-    checkpoints.export(setup.runs.parent / "cube", tmp_path / "cube.npz")
+    run = setup.runs.parent / _claims.run_name(_trained.cube_experiment("smoke"))
+    checkpoints.export(run, tmp_path / "cube.npz")
     for runs in (tmp_path, tmp_path / "below"):
         found, from_file = _trained.trained_run(setup._replace(runs=runs), "cube", presets.get("default"))
         assert (found.task_options, found.config) == (experiment.task_options, experiment.config)

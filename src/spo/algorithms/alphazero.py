@@ -27,6 +27,7 @@ from spo.algorithms.base import (
     TrainState,
     Worker,
     act_by_policy,
+    actor_critic_optimiser,
     adam,
     blank_experience,
     init_worker,
@@ -178,11 +179,8 @@ def make_expert_iteration(
         batch_size=share("batch_size", config.batch_size, setting.num_devices),
         sequence_length=config.sequence_length,
     )
-    # A shared torso learns with the actor: one group more would have nothing to say.
-    groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
-    optimiser = optax.multi_transform(
-        {name: adam(config.learning_rate, config.max_grad_norm) for name in ("actor", "critic")}, groups
-    )
+    of_each = adam(config.learning_rate, config.max_grad_norm)
+    optimiser = actor_critic_optimiser(of_each, of_each)
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)

@@ -177,6 +177,15 @@ def adam(
     return optax.chain(clip, optax.adam(rate))
 
 
+def actor_critic_optimiser(
+    actor: optax.GradientTransformation, critic: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """Actor and critic each with an optimiser of its own. A shared torso learns with the actor's: a third would have
+    nothing to say."""
+    groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
+    return optax.multi_transform({"actor": actor, "critic": critic}, groups)
+
+
 def blank_experience(
     environment: Environment, decide: DecideFn, worker: Worker, drawn_ahead: tuple[Array, ...] = ()
 ) -> Experience:

@@ -25,6 +25,7 @@ from spo.algorithms.base import (
     Setting,
     TrainState,
     act_by_policy,
+    actor_critic_optimiser,
     adam,
     init_worker,
     rollout,
@@ -131,11 +132,8 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
         max_grad_norm=config.max_grad_norm,
         decay_updates=num_updates if config.decay_learning_rates else None,
     )
-    # A shared torso learns with the actor: one group more would have nothing to say.
-    groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
-    optimiser = optax.multi_transform(
-        {"actor": make_optimiser(config.actor_learning_rate), "critic": make_optimiser(config.critic_learning_rate)},
-        groups,
+    optimiser = actor_critic_optimiser(
+        make_optimiser(config.actor_learning_rate), make_optimiser(config.critic_learning_rate)
     )
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:

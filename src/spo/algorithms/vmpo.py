@@ -28,6 +28,7 @@ from spo.algorithms.base import (
     Setting,
     TrainState,
     act_by_policy,
+    actor_critic_optimiser,
     adam,
     init_worker,
     rollout,
@@ -150,11 +151,8 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
         max_grad_norm=config.max_grad_norm,
         decay_updates=num_iterations * updates_per_iteration if config.decay_learning_rates else None,
     )
-    # A shared torso learns with the actor: one group more would have nothing to say.
-    groups = ActorCriticParams(torso="actor", actor="actor", critic="critic")
-    optimiser = optax.multi_transform(
-        {"actor": make_optimiser(config.actor_learning_rate), "critic": make_optimiser(config.critic_learning_rate)},
-        groups,
+    optimiser = actor_critic_optimiser(
+        make_optimiser(config.actor_learning_rate), make_optimiser(config.critic_learning_rate)
     )
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
 
