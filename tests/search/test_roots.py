@@ -11,7 +11,7 @@ import pytest
 import spo.search
 from oracles import enumeration
 from search.test_exact import HORIZON, MAX_Z, MDP, ROOT_STATES, TEMPERATURES, assert_unbiased, exact
-from spo.search import diagnostics, roots
+from spo.search import diagnostics, roots, validation
 
 NUM_ACTIONS = MDP.prior.shape[1]
 
@@ -74,6 +74,54 @@ def test_the_read_out_meets_the_exact_posterior():
     output = search(64, 1024 * NUM_ACTIONS // 4, NUM_ACTIONS, resample_period=2)
     for weights, answer in zip(np.asarray(output.action_weights), exact(), strict=True):
         np.testing.assert_allclose(weights.mean(axis=0), answer.action_posterior, atol=0.01)
+
+
+@pytest.mark.parametrize("num_candidates", [None, NUM_ACTIONS])
+def test_the_read_out_over_all_depths_is_the_mean_of_them(num_candidates: int | None):
+    settings = {} if num_candidates is None else {"root_fn": roots.without_replacement(num_candidates)}
+    output = spo.search.search(
+        jax.random.key(0),
+        enumeration.root_of(MDP, np.repeat(ROOT_STATES, 8)),
+        enumeration.model_fn_of(MDP),
+        num_particles=4 * NUM_ACTIONS,
+        horizon=HORIZON,
+        temperature=jnp.repeat(jnp.asarray(TEMPERATURES), 8),
+        resample_period=1,
+        readout="all_depths",
+        with_ancestry=True,
+        unroll=1,
+        **settings,
+    )
+    by_depth = np.asarray(diagnostics.action_weights_by_depth(output.ancestry, NUM_ACTIONS))
+    np.testing.assert_allclose(output.action_weights, by_depth.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(output.weights.sum(axis=1), 1.0, atol=1e-5)
+    assert np.array_equal(output.best_action, output.action_weights.argmax(axis=1))
+    # It has not forgotten what the last depth has lost.
+    assert np.any((np.asarray(output.action_weights) > 0) & (by_depth[:, -1] == 0))
+
+
+def test_root_log_weights_say_what_the_samples_stand_for():
+    output = search(4, 2 * NUM_ACTIONS, NUM_ACTIONS, resample_period=None)
+    weights = np.exp(np.asarray(output.root_log_weights, np.float64))
+    np.testing.assert_allclose(weights.mean(axis=-1), 1.0, rtol=1e-5)
+    plain = spo.search.search(
+        jax.random.key(0),
+        enumeration.root_of(MDP, np.array(ROOT_STATES)),
+        enumeration.model_fn_of(MDP),
+        num_particles=4,
+        horizon=1,
+        temperature=1.0,
+        resample_period=None,
+        unroll=1,
+    )
+    np.testing.assert_array_equal(plain.root_log_weights, 0.0)
+
+
+def test_a_read_out_that_makes_no_sense_is_refused():
+    with pytest.raises(ValueError, match="leave resample_last off"):
+        search(1, 2 * NUM_ACTIONS, NUM_ACTIONS, resample_period=None, readout="all_depths", resample_last=True)
+    with pytest.raises(ValueError, match="'last' or 'all_depths', got 'first'"):
+        validation.check_readout("first", resample_last=False)
 
 
 def test_weights_by_depth_are_those_of_shallower_searches():

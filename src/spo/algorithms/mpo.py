@@ -141,20 +141,6 @@ class Candidates(NamedTuple):
         return jnp.sum(jnp.exp(self.log_prior) * self.q_values)
 
 
-def improved_weights(candidates: Candidates, temperature: Float[Array, ""]) -> Float[Array, " K"]:
-    """q(a|s) ∝ π(a|s) exp(Q(s, a)/η). Over draws, whose prior is 1/K, it is `losses.target_weights`."""
-    return jax.lax.stop_gradient(jax.nn.softmax(candidates.log_prior + candidates.q_values / temperature))
-
-
-def temperature_loss(temperature: Float[Array, ""], candidates: Candidates, kl_bound: float) -> Float[Array, ""]:
-    """g(η) = η (ε + log Σ_a π(a|s) exp(Q(s, a)/η)). Over draws, whose prior is 1/K, it is `losses.temperature_loss`."""
-    _, log_prior, q_values = jax.lax.stop_gradient(candidates)
-    # As there, the best Q is added back outside, so that at a small η rounding does not decide the sign of the slope.
-    best = jnp.max(jnp.where(log_prior > -jnp.inf, q_values, -jnp.inf))
-    log_mean = jax.nn.logsumexp(log_prior + (q_values - best) / temperature)
-    return temperature * (kl_bound + log_mean) + best
-
-
 def states_of_sequence(seen: PyTree[Array], after: PyTree[Array], terminated: Bool[Array, " T"]) -> PyTree[Array]:
     """The T + 1 states of a sequence: the first that was seen, then of each step the state to bootstrap from.
 
@@ -294,8 +280,10 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         # E-step: the improved policy as weights on actions, and its temperature.
         states, old_policy, candidates = jax.tree.map(lambda x: x[:, :-1], (states, old_policy, candidates))
         temperature = losses.positive_from_raw(duals.raw_temperature)
-        weights = over_batch(lambda c: improved_weights(c, temperature))(candidates)
-        temperature_losses = over_batch(lambda c: temperature_loss(temperature, c, config.temperature_kl_bound))
+        weights = over_batch(lambda c: losses.target_weights(c.q_values, temperature, c.log_prior))(candidates)
+        temperature_losses = over_batch(
+            lambda c: losses.temperature_loss(temperature, c.q_values, config.temperature_kl_bound, c.log_prior)
+        )
         dual_loss = jnp.mean(temperature_losses(candidates))
 
         # M-step: maximum likelihood of the weighted actions ...

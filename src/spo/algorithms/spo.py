@@ -53,6 +53,10 @@ class SearchConfig:
     """Resample after every so many steps (p); None: never."""
     resample_last: bool = True
     """Draw once more after the last step, as the paper does; False reads the weights out as they stand."""
+    readout: Literal["last", "all_depths"] = "last"
+    """Read the weights after the last step, or the mean over all depths, which forgets no first action."""
+    num_root_candidates: int | None = None
+    """Discrete actions: so many different first actions, each with an equal group of particles; None: N draws."""
     ess_threshold: float | None = None
     """Resample only where the effective sample size is below this fraction of the particles; None: always."""
     resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "multinomial"
@@ -149,6 +153,7 @@ class Plan(NamedTuple):
     root_actions: Action  # [N, ...]
     weights: Float[Array, " N"]
     temperature_advantages: Float[Array, " N"]
+    log_prior: Float[Array, " N"] | None  # of the samples behind the line above; None: all alike
 
 
 def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
@@ -175,12 +180,19 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     of_each = adam(config.learning_rate, config.max_grad_norm)
     optimiser = actor_critic_optimiser(of_each, of_each)
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
+    root_fn = None
+    if config.search.num_root_candidates is not None:
+        if not isinstance(action_spec, DiscreteActions):
+            raise ValueError("search.num_root_candidates needs discrete actions: continuous draws differ as they are.")
+        root_fn = search.roots.without_replacement(config.search.num_root_candidates)
     run_search = functools.partial(
         search.search,
         num_particles=config.search.num_particles,
         horizon=config.search.horizon,
         resample_period=config.search.resample_period,
         resample_last=config.search.resample_last,
+        readout=config.search.readout,
+        root_fn=root_fn,
         ess_threshold=config.search.ess_threshold,
         resample_fn=getattr(search.resampling, config.search.resampling),
         weight_fn=getattr(search.weighting, config.search.weighting),
@@ -227,8 +239,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     def decide(learner: Learner) -> Any:
         def decide(key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array) -> tuple[Action, Plan, Metrics]:
             root, output = plan(learner, key, env_state, timestep, *noise)
-            remembered = Plan(output.root_actions, output.weights, output.temperature_advantages)
-            return to_environment(output.action), remembered, search_metrics(learner, root, output)
+            log_prior = None if root_fn is None else jax.nn.log_softmax(output.root_log_weights, axis=1)
+            remembered = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
+            return to_environment(output.action), remembered, search_metrics(learner, root, output, log_prior)
 
         return decide
 
@@ -241,13 +254,17 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     def to_environment(actions: Action) -> Action:
         return jax.vmap(distribution.to_environment)(actions)
 
-    def search_metrics(learner: Learner, root: search.Root, output: search.SearchOutput) -> Metrics:
+    def search_metrics(
+        learner: Learner, root: search.Root, output: search.SearchOutput, log_prior: Array | None
+    ) -> Metrics:
         temperature = losses.positive_from_raw(learner.duals.raw_temperature)
-        weights = jax.nn.softmax(output.temperature_advantages / temperature, axis=1)
+        if log_prior is None:
+            log_prior = jnp.full_like(output.weights, -jnp.log(output.weights.shape[1]))
+        weights = jax.nn.softmax(log_prior + output.temperature_advantages / temperature, axis=1)
         depths = output.diagnostics
         metrics = {
             # KL(q || proposal) of the samples that the temperature is tuned on: what ε_η bounds.
-            "search/kl": jnp.mean(jnp.sum(jax.scipy.special.xlogy(weights, weights * weights.shape[1]), axis=1)),
+            "search/kl": jnp.mean(jnp.sum(jax.scipy.special.rel_entr(weights, jnp.exp(log_prior)), axis=1)),
             "search/ess": jnp.mean(depths.ess[:, -1]),
             "search/entropy": jnp.mean(depths.entropy[:, -1]),
             "search/num_root_actions": jnp.mean(depths.num_root_actions[:, -1]),
@@ -301,11 +318,12 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
         # Temperature: spend the KL budget of the search, no more and no less.
         temperature = losses.positive_from_raw(duals.raw_temperature)
-        temperature_loss = jnp.mean(
-            over_batch(
-                lambda advantages: losses.temperature_loss(temperature, advantages, config.temperature_kl_bound)
-            )(plans.temperature_advantages)
+        temperature_losses = over_batch(
+            lambda plan: losses.temperature_loss(
+                temperature, plan.temperature_advantages, config.temperature_kl_bound, plan.log_prior
+            )
         )
+        temperature_loss = jnp.mean(temperature_losses(plans))
         total = policy_loss + value_loss
         if config.trust_region:
             total += region.penalty + region.dual

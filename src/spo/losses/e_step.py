@@ -10,28 +10,40 @@ import jax.numpy as jnp
 from spo.types import Array, Float, Integer
 
 
-def target_weights(advantages: Float[Array, " N"], temperature: Float[Array, ""] | float) -> Float[Array, " N"]:
-    """w_n ∝ exp(A_n/η), which is q(a|s) ∝ π(a|s) exp(A/η) on actions drawn from π (paper, equation 6).
+def target_weights(
+    advantages: Float[Array, " N"],
+    temperature: Float[Array, ""] | float,
+    log_prior: Float[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """w_n ∝ p_n exp(A_n/η), which is q(a|s) ∝ π(a|s) exp(A/η) on actions drawn from π (paper, equation 6).
 
-    Q values do as well as advantages: what all N share cancels.
+    Q values do as well as advantages: what all N share cancels. `log_prior` as in `temperature_loss`.
     """
-    return jax.lax.stop_gradient(jax.nn.softmax(advantages / temperature))
+    return jax.lax.stop_gradient(jax.nn.softmax(_log_prior(advantages, log_prior) + advantages / temperature))
 
 
 def temperature_loss(
-    temperature: Float[Array, ""] | float, advantages: Float[Array, " N"], kl_bound: Float[Array, ""] | float
+    temperature: Float[Array, ""] | float,
+    advantages: Float[Array, " N"],
+    kl_bound: Float[Array, ""] | float,
+    log_prior: Float[Array, " N"] | None = None,
 ) -> Float[Array, ""]:
-    """g(η) = η (ε + log mean_n exp(A_n/η)) (paper, equation 7 and appendix "E-step KL constraining temperature").
+    """g(η) = η (ε + log Σ_n p_n exp(A_n/η)) (paper, equation 7 and appendix "E-step KL constraining temperature").
 
-    Convex in η > 0, with slope ε − KL(target_weights ‖ uniform): the minimiser spends the KL budget exactly. If no η
-    can (A_n all alike, or ε ≥ log N), it falls towards 0. Only `temperature` receives a gradient.
+    p_n is 1/N for actions drawn from π. `log_prior` says otherwise, for actions that were drawn in another way, or are
+    all there are. Convex in η > 0, with slope ε − KL(target_weights ‖ p): the minimiser spends the KL budget exactly.
+    If no η can (A_n all alike, or ε ≥ log N), it falls towards 0. Only `temperature` receives a gradient.
     """
-    advantages = jax.lax.stop_gradient(advantages)
+    advantages, log_prior = jax.lax.stop_gradient((advantages, _log_prior(advantages, log_prior)))
     # The best advantage is added back outside of η · (1/η): left inside, the slope would be the difference of two
-    # numbers of size A/η, and at a small η rounding would decide its sign.
-    best = jnp.max(advantages)
-    log_mean = jax.nn.logsumexp((advantages - best) / temperature) - jnp.log(advantages.shape[0])
+    # numbers of size A/η, and at a small η rounding would decide its sign. An impossible action has no say in it.
+    best = jnp.max(jnp.where(log_prior > -jnp.inf, advantages, -jnp.inf))
+    log_mean = jax.nn.logsumexp(log_prior + (advantages - best) / temperature)
     return temperature * (kl_bound + log_mean) + best
+
+
+def _log_prior(advantages: Float[Array, " N"], log_prior: Float[Array, " N"] | None) -> Float[Array, " N"]:
+    return jnp.full(advantages.shape, -jnp.log(advantages.shape[0])) if log_prior is None else log_prior
 
 
 def top_half(advantages: Float[Array, " B"]) -> Integer[Array, " K"]:

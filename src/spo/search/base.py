@@ -109,12 +109,13 @@ class SearchOutput(NamedTuple):
 
     action: Action  # [B, ...] one draw from q
     best_action: Action  # [B, ...] the most likely action under q
-    root_actions: Action  # [B, N, ...] the particles' first actions ...
+    root_actions: Action  # [B, N, ...] the particles' first actions (read out over all depths: the root samples) ...
     weights: Float[Array, "B N"]  # ... and their weights, which sum to 1
     action_weights: Float[Array, "B A"] | None  # weights summed per action; None for continuous actions
     value: Float[Array, " B"]  # mean return of the particles' paths under q, bootstrapped with V at their ends
     log_normaliser: Float[Array, " B"]  # log Ẑ, with E[Ẑ] = Z: V(s) + η log Ẑ is the soft value of the root
-    temperature_advantages: Float[Array, "B N"]  # per root sample: scores summed up to the first resample
+    temperature_advantages: Float[Array, "B N"]  # per root sample: scores summed up to the first resample ...
+    root_log_weights: Float[Array, "B N"]  # ... and what the samples stand for: 0 each, unless `root_fn` says otherwise
     diagnostics: Diagnostics
     ancestry: Ancestry | None
 

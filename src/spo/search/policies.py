@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jax.experimental import checkify
 
 from spo import distributions
 from spo.search import resampling, validation, weighting
-from spo.search.base import ModelOutput, PolicyOutput, ResampleFn, Root, SearchOutput, WeightFn
+from spo.search.base import ModelOutput, PolicyOutput, ResampleFn, Root, RootFn, SearchOutput, WeightFn
 from spo.search.smc import search
 from spo.types import Action, Array, Float, PRNGKey, PyTree, State
 
@@ -54,6 +54,8 @@ def smc_policy(
     resample_fn: ResampleFn = resampling.multinomial,
     ess_threshold: float | None = None,
     resample_last: bool = False,
+    readout: Literal["last", "all_depths"] = "last",
+    root_fn: RootFn | None = None,
     unroll: int = 4,
     with_ancestry: bool = False,
 ) -> PolicyOutput:
@@ -74,7 +76,8 @@ def smc_policy(
         prior logit of -inf.
       dirichlet_fraction: weight of the exploration noise at the root, mixed in as probabilities. 0: none.
       dirichlet_alpha: concentration of that noise.
-      weight_fn, resample_fn, ess_threshold, resample_last, unroll, with_ancestry: as in `spo.search.search`.
+      weight_fn, resample_fn, ess_threshold, resample_last, readout, root_fn, unroll, with_ancestry: as in
+        `spo.search.search`.
 
     The discount, gamma included, comes from the model; a particle whose discount was 0 has ended: that step counts and
     nothing after it does. Returns an object with `.action` [B], drawn from `.action_weights` [B, A], and `.search`.
@@ -119,7 +122,9 @@ def smc_policy(
         resample_fn=resample_fn,
         ess_threshold=ess_threshold,
         resample_last=resample_last,
+        readout=readout,
         root_proposal=proposal,
+        root_fn=root_fn,
         vmap_model=False,
         unroll=unroll,
         with_ancestry=with_ancestry,

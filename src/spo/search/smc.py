@@ -12,7 +12,7 @@ where each trajectory stops at its end and π̃ is what the root actions are dra
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class _Loop(NamedTuple):
     temperature_advantages: Float[Array, "B N"]  # per root sample, hence not moved by a resample
     resampled: Bool[Array, " B"]  # has there been any resample? It freezes the line above
     num_root_actions: Integer[Array, " B"]  # only a resample changes it
+    root_weights: Float[Array, "B N"] | None  # per root sample, summed over depths: only where they are read out
     parent: Integer[Array, "B N"] | None  # only when ancestry is recorded
 
 
@@ -83,6 +84,7 @@ def search(
     resample_fn: ResampleFn = resampling.multinomial,
     ess_threshold: float | None = None,
     resample_last: bool = False,
+    readout: Literal["last", "all_depths"] = "last",
     root_proposal: Prior | None = None,
     correct_root_proposal: bool = False,
     root_fn: RootFn | None = None,
@@ -109,6 +111,8 @@ def search(
         is below this fraction of N. None: always.
       resample_last: draw once more after the last step and read out uniform weights, as the paper does when p divides
         h. Reading the weights without that draw has the same mean and less variance.
+      readout: "last": the particles' first actions with their weights after the last step. "all_depths": the root
+        samples with the mean over depths of what their descendants weighed, so that no resample erases a root action.
       root_proposal: what root actions are drawn from instead of `root.prior`, e.g. the prior with exploration noise. It
         takes the prior's place in the target, unless
       correct_root_proposal: weights root samples by prior / proposal, so that the target is that of the prior.
@@ -124,6 +128,7 @@ def search(
     num_roots = validation.check_root(root)
     validation.check_sizes(num_particles, horizon, resample_period, ess_threshold, unroll)
     validation.check_proposal(root.prior, root_proposal, correct_root_proposal)
+    validation.check_readout(readout, resample_last)
     proposal = root.prior if root_proposal is None else root_proposal
     validation.check_distribution(distribution, proposal)
     temperature = validation.check_temperature(temperature, num_roots)
@@ -146,6 +151,7 @@ def search(
         log_prob = jax.vmap(jax.vmap(distribution.log_prob, in_axes=(None, 0)))
         log_weights += (log_prob(root.prior, root_actions) - log_prob(proposal, root_actions)).astype(dtype)
     log_weights = _poison(log_weights, jax.vmap(distribution.is_valid)(proposal)[:, None])
+    root_log_weights = log_weights
 
     def spread(x: Array) -> Array:
         return jnp.broadcast_to(x[:, None], (num_roots, num_particles, *x.shape[1:]))
@@ -232,6 +238,9 @@ def search(
             temperature_advantages=loop.temperature_advantages + jnp.where(frozen, 0.0, score),
             parent=itself if with_ancestry else None,
         )
+        if loop.root_weights is not None:
+            by_sample = _sum_by_root_sample(_normalise(particles.log_weights), particles.root_index)
+            loop = loop._replace(root_weights=loop.root_weights + by_sample)
         return loop, record
 
     # --- p depths and a resample --------------------------------------------------------------------------------------
@@ -258,6 +267,7 @@ def search(
         temperature_advantages=jnp.zeros_like(log_weights),
         resampled=~everyone,
         num_root_actions=count_root_actions(particles),
+        root_weights=jnp.zeros_like(log_weights) if readout == "all_depths" else None,
         parent=itself if with_ancestry else None,
     )
     # When to resample is known beforehand, so that depths without a resample pay nothing for the others: the depths up
@@ -286,28 +296,33 @@ def search(
             num_root_actions=record.num_root_actions.at[:, -1].set(count_root_actions(particles)),
         )
     weights = _normalise(particles.log_weights)
+    returns = particles.rewards + particles.discount * particles.value
+    # A particle of weight 0 has no say, even if its return is infinite.
+    value = jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
+    read_actions = particles.root_index
+    if loop.root_weights is not None:
+        weights, read_actions = loop.root_weights / horizon, itself
     valid = jnp.all(jnp.isfinite(weights), axis=1)
     weights = _poison(weights, valid[:, None])
-    survivors = _take(root_actions, particles.root_index)
+    read_out = _take(root_actions, read_actions)
     picked = jax.vmap(jax.random.categorical)(jax.random.split(key_action, num_roots), jnp.log(weights))
     if num_actions is None:
         action_weights = None
-        best_action = _take(root_actions, _heaviest_sample(weights, particles.root_index))
+        best_action = _take(root_actions, jnp.argmax(_sum_by_root_sample(weights, read_actions), axis=1))
     else:
-        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(survivors, weights, num_actions)
+        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(read_out, weights, num_actions)
         action_weights = _poison(sums, valid[:, None])
         best_action = jnp.argmax(action_weights, axis=1)
-    returns = particles.rewards + particles.discount * particles.value
     return SearchOutput(
-        action=_mark_invalid(_take(survivors, picked), valid),
+        action=_mark_invalid(_take(read_out, picked), valid),
         best_action=_mark_invalid(best_action, valid),
-        root_actions=survivors,
+        root_actions=read_out,
         weights=weights,
         action_weights=action_weights,
-        # A particle of weight 0 has no say, even if its return is infinite.
-        value=jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1),
+        value=value,
         log_normaliser=_poison(record.log_normaliser[:, -1], valid),
         temperature_advantages=loop.temperature_advantages,
+        root_log_weights=root_log_weights,
         diagnostics=Diagnostics(
             ess=record.weights.ess,
             entropy=record.weights.entropy,
@@ -336,10 +351,9 @@ def _resample(
     return particles._replace(log_weights=jnp.where(chosen[:, None], reset, particles.log_weights)), ancestors
 
 
-def _heaviest_sample(weights: Float[Array, "B N"], root_index: Integer[Array, "B N"]) -> Integer[Array, " B"]:
-    """The root sample whose descendants weigh most together."""
-    total = jax.vmap(lambda w, index: jnp.zeros_like(w).at[index].add(w))(weights, root_index)
-    return jnp.argmax(total, axis=1)
+def _sum_by_root_sample(weights: Float[Array, "B N"], root_index: Integer[Array, "B N"]) -> Float[Array, "B N"]:
+    """What the descendants of each root sample weigh together."""
+    return jax.vmap(lambda w, index: jnp.zeros_like(w).at[index].add(w))(weights, root_index)
 
 
 def _take(tree: Any, index: Integer[Array, "B *n"]) -> Any:

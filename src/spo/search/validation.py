@@ -62,6 +62,13 @@ def check_proposal(prior: Prior, root_proposal: Prior | None, correct_root_propo
     _check_same_layout("root_proposal", root_proposal, "root.prior", prior)
 
 
+def check_readout(readout: str, resample_last: bool) -> None:
+    if readout not in ("last", "all_depths"):
+        raise ValueError(f"readout must be 'last' or 'all_depths', got {readout!r}.")
+    if readout == "all_depths" and resample_last:
+        raise ValueError("readout='all_depths' reads the weights of every depth as they are: leave resample_last off.")
+
+
 def check_distribution(distribution: Distribution, proposal: Prior) -> None:
     """Every root must have something to draw, as far as the values can be seen."""
     if not is_concrete(proposal):
