@@ -16,6 +16,7 @@ estimate of every search, however many particles it had, is mixed with 5 % of th
 actions. The total variation distance needs no such thing and is reported too.
 """
 
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -29,11 +30,10 @@ from _trained import Trained, compile_all
 
 from spo import search
 from spo.algorithms.planning import environment_model, evaluate_root
-from spo.algorithms.spo import SearchConfig
+from spo.algorithms.spo import SearchConfig, make_search
 from spo.distributions import Distribution
 from spo.evaluation import statistics
 from spo.evaluation.statistics import Estimate
-from spo.search import diagnostics, roots
 from spo.types import Array, Float, PRNGKey
 
 SMOOTHING = 0.05
@@ -239,18 +239,6 @@ def _fingerprint(tree: Any) -> str:
 
 
 # --- Searches ---------------------------------------------------------------------------------------------------------
-class Inference(NamedTuple):
-    """A way to search. What is not `in_config` can't be trained with: it is not among SPO's settings."""
-
-    config: SearchConfig
-    num_candidates: int | None = None  # root actions without replacement: so many, with an equal group of particles
-    over_depths: bool = False  # read out the mean over depths of what was known there
-
-    @property
-    def in_config(self) -> bool:
-        return self.num_candidates is None and not self.over_depths
-
-
 class Distances(NamedTuple):
     """To each oracle, per state, means over searches."""
 
@@ -262,15 +250,15 @@ def measure(
     trained: Trained,
     root: search.Root,
     oracle: Oracle,
-    inferences: Mapping[Any, Inference],
+    configs: Mapping[Any, SearchConfig],
     key: PRNGKey,
     num_searches: int,
 ) -> dict[Any, Distances]:
     """Searches `num_searches` times from every state in each of the ways."""
     params = trained.learner.params
     programs = {
-        name: (_searches(trained, inference, num_searches), (params, root, jax.random.fold_in(key, index)))
-        for index, (name, inference) in enumerate(inferences.items())
+        name: (_searches(trained, config, num_searches), (params, root, jax.random.fold_in(key, index)))
+        for index, (name, config) in enumerate(configs.items())
     }
     compiled = compile_all(programs)
     valid = np.isfinite(np.asarray(jax.nn.log_softmax(root.prior)))
@@ -288,36 +276,15 @@ def measure(
     return distances
 
 
-def _searches(trained: Trained, inference: Inference, num_searches: int) -> Any:
+def _searches(trained: Trained, config: SearchConfig, num_searches: int) -> Any:
     """(params, roots [S], key) -> estimates [M, S, A] of M searches each."""
-    config = inference.config
+    # There are many programs, and each runs once.
+    run_search = make_search(dataclasses.replace(config, unroll=1), trained.network.distribution)
 
     def searches(params: Any, root: search.Root, key: PRNGKey) -> Float[Array, "M S A"]:
         def once(key: PRNGKey) -> Float[Array, "S A"]:
-            output = search.search(
-                key,
-                root,
-                environment_model(trained.setting.task.model, trained.network, params),
-                temperature=trained.temperature,
-                num_particles=config.num_particles,
-                horizon=config.horizon,
-                resample_period=config.resample_period,
-                resample_last=config.resample_last,
-                ess_threshold=config.ess_threshold,
-                resample_fn=getattr(search.resampling, config.resampling),
-                gamma=config.gamma,
-                distribution=trained.network.distribution,
-                root_fn=None
-                if inference.num_candidates is None
-                else roots.without_replacement(inference.num_candidates),
-                unroll=1,  # there are many programs, and each runs once
-                with_ancestry=inference.over_depths,
-            )
-            if output.ancestry is not None:
-                by_depth = diagnostics.action_weights_by_depth(output.ancestry, root.prior.shape[1])
-                return jnp.mean(by_depth, axis=1)
-            assert output.action_weights is not None  # actions are discrete
-            return output.action_weights
+            model_fn = environment_model(trained.setting.task.model, trained.network, params)
+            return run_search(key, root, model_fn, temperature=trained.temperature).action_weights
 
         limit = MAX_PARTICLES.get(jax.default_backend(), MAX_PARTICLES["gpu"])
         at_once = max(1, min(num_searches, limit // (root.value.shape[0] * config.num_particles)))

@@ -9,8 +9,8 @@ The winner has the least mean KL over both budgets on the even states. It is jud
 in choosing it: held if its KL is less than that of the paper's inference at both budgets, by the 95 % interval of the
 paired difference over states; not held if it is greater at either.
 
-Then the cube is trained with the paper's inference and with the best one that `SearchConfig` can express, chosen on the
-even states too, four seeds each. What comes of it is in the details and no part of the verdict.
+Then the cube is trained with the paper's inference and with the winner, four seeds each. What comes of it is in the
+details and no part of the verdict.
 """
 
 import dataclasses
@@ -26,7 +26,6 @@ from _oracle import (
     JUDGED,
     READINGS,
     Distances,
-    Inference,
     fixed_roots,
     in_words,
     make_oracle,
@@ -74,33 +73,31 @@ SCALES = {
 }
 
 
-def inferences(num_particles: int, horizon: int) -> dict[str, Inference]:
+def inferences(num_particles: int, horizon: int) -> dict[str, SearchConfig]:
     """By name, all with the same budget."""
     paper = SearchConfig(num_particles, horizon)
     weighted = dataclasses.replace(paper, resample_last=False)
-    by_ess = dataclasses.replace(weighted, resample_period=1, ess_threshold=0.5)
-    half = num_particles // 2
-
-    def systematic(config: SearchConfig) -> SearchConfig:
-        return dataclasses.replace(config, resampling="systematic")
-
-    return {
-        PAPER: Inference(paper),
-        "stratified": Inference(dataclasses.replace(paper, resampling="stratified")),
-        "systematic": Inference(systematic(paper)),
-        "residual": Inference(dataclasses.replace(paper, resampling="residual")),
-        "weighted": Inference(weighted),
-        "weighted, systematic": Inference(systematic(weighted)),
-        "weighted, never resampled": Inference(dataclasses.replace(weighted, resample_period=None)),
-        "weighted, by ESS": Inference(by_ess),
-        "weighted, by ESS, systematic": Inference(systematic(by_ess)),
-        "all depths": Inference(weighted, over_depths=True),
-        "all depths, by ESS, systematic": Inference(systematic(by_ess), over_depths=True),
-        "distinct roots": Inference(weighted, half),
-        "distinct roots, by ESS, systematic": Inference(systematic(by_ess), half),
-        "distinct roots, all depths": Inference(weighted, half, over_depths=True),
-        "distinct roots, all depths, by ESS, systematic": Inference(systematic(by_ess), half, over_depths=True),
+    by_ess = dataclasses.replace(weighted, resample_period=1, ess_threshold=0.5, resampling="systematic")
+    distinct = {"num_root_candidates": num_particles // 2}
+    all_depths = {"readout": "all_depths"}
+    ways: dict[str, tuple[SearchConfig, dict[str, Any]]] = {
+        PAPER: (paper, {}),
+        "stratified": (paper, {"resampling": "stratified"}),
+        "systematic": (paper, {"resampling": "systematic"}),
+        "residual": (paper, {"resampling": "residual"}),
+        "weighted": (weighted, {}),
+        "weighted, systematic": (weighted, {"resampling": "systematic"}),
+        "weighted, never resampled": (weighted, {"resample_period": None}),
+        "weighted, by ESS": (by_ess, {"resampling": "multinomial"}),
+        "weighted, by ESS, systematic": (by_ess, {}),
+        "all depths": (weighted, all_depths),
+        "all depths, by ESS, systematic": (by_ess, all_depths),
+        "distinct roots": (weighted, distinct),
+        "distinct roots, by ESS, systematic": (by_ess, distinct),
+        "distinct roots, all depths": (weighted, distinct | all_depths),
+        "distinct roots, all depths, by ESS, systematic": (by_ess, distinct | all_depths),
     }
+    return {name: dataclasses.replace(config, **otherwise) for name, (config, otherwise) in ways.items()}
 
 
 def find(setup: Setup) -> Finding:
@@ -113,7 +110,6 @@ def find(setup: Setup) -> Finding:
     ways = {(budget, name): inferences(*budget)[name] for budget in scale.budgets for name in names}
     distances = measure(trained, root, oracle, ways, key_search, scale.num_searches)
     winner = best(distances, scale, names, JUDGED)
-    trainable = [name for name in names if ways[scale.budgets[0], name].in_config]
     gains = {
         reading: [gain(distances, budget, winner, reading, odd=True) for budget in scale.budgets]
         for reading in READINGS
@@ -125,7 +121,7 @@ def find(setup: Setup) -> Finding:
     )
     effect = {"sentence": "Nothing was trained with it."}
     if scale.training_steps is not None:
-        effect = train_with(setup, scale.training_steps, best(distances, scale, trainable, JUDGED))
+        effect = train_with(setup, scale.training_steps, winner)
     return Finding(
         verdict=judge(gains[JUDGED]),
         sentence=f'The closest to the oracle is "{winner}": KL less than the paper\'s by {by_budget}. '
@@ -190,8 +186,8 @@ def train_with(setup: Setup, steps: float, name: str) -> dict[str, Any]:
     """The cube with the paper's inference and with another, by the solve rate at the end and on the way there."""
     start = with_settings(cube(setup.scale), steps=steps, num_seeds=4)
     sizes = (start.config.search.num_particles, start.config.search.horizon)
-    ways = {way: inferences(*sizes)[way].config for way in (PAPER, name)}
-    differing = ("resample_period", "resample_last", "ess_threshold", "resampling")
+    ways = {way: inferences(*sizes)[way] for way in (PAPER, name)}
+    differing = ("resample_period", "resample_last", "ess_threshold", "resampling", "readout", "num_root_candidates")
     runs = {
         _as_file_name(way): with_settings(start, search={field: getattr(config, field) for field in differing})
         for way, config in ways.items()

@@ -20,7 +20,7 @@ import jax
 import matplotlib
 import numpy as np
 from _claims import HELD, Claim, Finding, Setup, main
-from _oracle import JUDGED, Distances, Inference, fixed_roots, in_words, make_oracle, mean_over_states, measure
+from _oracle import JUDGED, Distances, fixed_roots, in_words, make_oracle, mean_over_states, measure
 from _trained import Trained, trained_from
 from matplotlib.figure import Figure
 
@@ -153,7 +153,7 @@ def find(setup: Setup) -> Finding:
     root = fixed_roots(agent, key_states, scale.num_states, scale.longest_walk)
     oracle = make_oracle(agent, root, key_oracle, scale.num_rollouts, max_steps=1000, cache=setup.runs / "oracle.npz")
     grid = {
-        (num_particles, horizon): Inference(SearchConfig(num_particles, horizon, gamma=scale.config.search.gamma))
+        (num_particles, horizon): SearchConfig(num_particles, horizon, gamma=scale.config.search.gamma)
         for num_particles in scale.particles
         for horizon in scale.horizons
     }

@@ -8,6 +8,7 @@ Discrete and continuous differ in the distribution and in what the trust region 
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -36,6 +37,7 @@ from spo.algorithms.base import (
 )
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.trust_region import Bound, make_trust_region
+from spo.distributions import Distribution
 from spo.networks import ActorCriticParams, make_network
 from spo.replay import make_replay
 from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, TimeStep
@@ -156,6 +158,26 @@ class Plan(NamedTuple):
     log_prior: Float[Array, " N"] | None  # of the samples behind the line above; None: all alike
 
 
+def make_search(config: SearchConfig, distribution: Distribution) -> Callable[..., search.SearchOutput]:
+    """`search.search` as a configuration describes it: what is left are key, root, model and temperature."""
+    candidates = config.num_root_candidates
+    return functools.partial(
+        search.search,
+        num_particles=config.num_particles,
+        horizon=config.horizon,
+        resample_period=config.resample_period,
+        resample_last=config.resample_last,
+        readout=config.readout,
+        root_fn=None if candidates is None else search.roots.without_replacement(candidates),
+        ess_threshold=config.ess_threshold,
+        resample_fn=getattr(search.resampling, config.resampling),
+        weight_fn=getattr(search.weighting, config.weighting),
+        gamma=config.gamma,
+        unroll=config.unroll,
+        distribution=distribution,
+    )
+
+
 def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     """SPO on a task, as the training loop takes it."""
     task = setting.task
@@ -180,26 +202,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     of_each = adam(config.learning_rate, config.max_grad_norm)
     optimiser = actor_critic_optimiser(of_each, of_each)
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
-    root_fn = None
-    if config.search.num_root_candidates is not None:
-        if not isinstance(action_spec, DiscreteActions):
-            raise ValueError("search.num_root_candidates needs discrete actions: continuous draws differ as they are.")
-        root_fn = search.roots.without_replacement(config.search.num_root_candidates)
-    run_search = functools.partial(
-        search.search,
-        num_particles=config.search.num_particles,
-        horizon=config.search.horizon,
-        resample_period=config.search.resample_period,
-        resample_last=config.search.resample_last,
-        readout=config.search.readout,
-        root_fn=root_fn,
-        ess_threshold=config.search.ess_threshold,
-        resample_fn=getattr(search.resampling, config.search.resampling),
-        weight_fn=getattr(search.weighting, config.search.weighting),
-        gamma=config.search.gamma,
-        unroll=config.search.unroll,
-        distribution=distribution,
-    )
+    if config.search.num_root_candidates is not None and not isinstance(action_spec, DiscreteActions):
+        raise ValueError("search.num_root_candidates needs discrete actions: continuous draws differ as they are.")
+    run_search = make_search(config.search, distribution)
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)
@@ -239,7 +244,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     def decide(learner: Learner) -> Any:
         def decide(key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array) -> tuple[Action, Plan, Metrics]:
             root, output = plan(learner, key, env_state, timestep, *noise)
-            log_prior = None if root_fn is None else jax.nn.log_softmax(output.root_log_weights, axis=1)
+            log_prior = None
+            if config.search.num_root_candidates is not None:
+                log_prior = jax.nn.log_softmax(output.root_log_weights, axis=1)
             remembered = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
             return to_environment(output.action), remembered, search_metrics(learner, root, output, log_prior)
 
