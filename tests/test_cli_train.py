@@ -155,10 +155,12 @@ def test_where_a_run_goes(asked, capsys, tmp_path):
     _, folder, _ = asked.pop()
     assert folder.parent == Path("runs")
     assert folder.name.startswith("paper-ant-20")
-    spo_command(capsys, "train", "--run", str(tmp_path / "x"), "--from", "learner.npz", "--deterministic", "--quiet")
+    switches = ("--deterministic", "--quiet", "--wandb", "cubes")
+    spo_command(capsys, "train", "--run", str(tmp_path / "x"), "--from", "learner.npz", *switches)
     _, folder, options = asked.pop()
     assert folder == tmp_path / "x"
-    assert options == {"resume": False, "start_from": Path("learner.npz"), "deterministic": True, "quiet": True}
+    expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True}
+    assert options == expected | {"quiet": True, "wandb": "cubes"}
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,11 @@ def test_records_follow_one_schema(whole_run: Path):
     intervals += [("evaluation", 8), ("train", 10), ("train", 12), ("evaluation", 12), ("final", 12)]
     assert order == [(kind, iteration, seed) for kind, iteration in intervals for seed in (0, 1)]
     for record in found:
-        assert list(record) == ["kind", "seed", "iteration", "env_steps", "model_steps", "metrics", "time"]
+        steps = ["env_steps", "model_steps", "network_evaluations"]
+        assert list(record) == ["kind", "seed", "iteration", *steps, "metrics", "time"]
         assert record["env_steps"] == record["iteration"] * ENV_STEPS_PER_ITERATION
         assert record["model_steps"] == record["env_steps"] * 4 * 2
+        assert record["network_evaluations"] == record["env_steps"] * (1 + 4 * 2)
         assert record["time"].keys() == {"wall_seconds", "env_steps_per_second"}
         assert all(type(value) is float and math.isfinite(value) for value in record["metrics"].values())
         assert {"episode/return", "episode/length", "episode/solved", "episode/count"} <= record["metrics"].keys()
