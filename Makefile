@@ -57,6 +57,7 @@ bench: $(INSTALLED) ## the benchmarks at sizes for a CPU
 	$(RUN) benchmarks/environments.py --tiny
 	$(RUN) benchmarks/physics.py --tiny
 	$(RUN) benchmarks/training.py --tiny
+	$(RUN) benchmarks/scaling.py --tiny
 
 claims: $(INSTALLED) ## the paper's claims at a scale for two cores (about two hours), then results/claims.md
 	$(RUN) experiments/claims.py --run cpu

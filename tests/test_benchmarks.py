@@ -36,6 +36,12 @@ PROVENANCE = {"device", "jax", "date", "command"}
             marks=pytest.mark.slow,
         ),
         pytest.param("physics.py", ["--tiny"], {"implementation", "batch"}, marks=pytest.mark.slow),
+        pytest.param(
+            "scaling.py",
+            ["--tiny", "--repeats", "2"],
+            {"sweep", "size", "milliseconds", "temporary_megabytes"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_runs_at_a_tiny_size(script, arguments, columns, tmp_path):
