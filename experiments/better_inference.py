@@ -223,7 +223,7 @@ def _as_file_name(name: str) -> str:
 
 def draw(distances: dict[Any, Distances], scale: Scale, names: list[str], winner: str) -> Figure:
     """The KL less than the paper's of every way, one panel per budget."""
-    with matplotlib.rc_context(figures._STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(3.6 + 2.9 * len(scale.budgets), 0.9 + 0.24 * len(names)), layout="constrained")
         panels = figure.subplots(1, len(scale.budgets), sharey=True, squeeze=False)[0]
         ways = [name for name in names if name != PAPER]

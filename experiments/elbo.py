@@ -129,7 +129,7 @@ def find(setup: Setup) -> Finding:
 
 def draw(curves: dict[str, np.ndarray]) -> Figure:
     """The rise of J in the middle of the MDPs, and in the middle 90 % of them."""
-    with matplotlib.rc_context(figures._STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.subplots()
         for (family, curve), colour in zip(curves.items(), figures.PALETTE, strict=False):

@@ -227,7 +227,7 @@ def judge(falls: dict[str, Estimate]) -> HELD:
 
 
 def draw(scale: Scale, distances: dict[Any, Distances], noise: np.ndarray, world: str) -> Figure:
-    with matplotlib.rc_context(figures._STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 3.9), layout="constrained")
         axes = figure.subplots()
         for horizon, colour in zip(scale.horizons, figures.PALETTE, strict=False):

@@ -271,7 +271,7 @@ def judge(differences: dict[str, Estimate]) -> HELD:
 
 
 def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
-    with matplotlib.rc_context(figures._STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.subplots()
         tree = figures.colours(["alphazero"])["alphazero"]

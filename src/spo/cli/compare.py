@@ -72,7 +72,7 @@ def repeating_command(run: "Run") -> str | None:
     """The shortest `spo train` that repeats a run of this version; None for one of another version."""
     from spo import presets
     from spo._version import __version__
-    from spo.cli.training import DEFAULT_PRESET, _named_experiment
+    from spo.cli.training import DEFAULT_PRESET, named_experiment
     from spo.evaluation.runs import flatten
     from spo.training.experiment import ALGORITHMS, to_json
 
@@ -83,7 +83,7 @@ def repeating_command(run: "Run") -> str | None:
     mine, candidates = flatten(config), []
     for name in presets.PRESETS:
         # As a file would have it: JSON has no tuples.
-        preset, start = presets.get(name), flatten(json.loads(json.dumps(to_json(_named_experiment(name, kinds)))))
+        preset, start = presets.get(name), flatten(json.loads(json.dumps(to_json(named_experiment(name, kinds)))))
         if start.keys() - mine.keys():
             continue  # an option of the preset's task that the run leaves at its default, or one that is newer than it
         changed = {key: value for key, value in mine.items() if key not in start or start[key] != value}

@@ -23,7 +23,7 @@ def train(*arguments: str) -> None:
     resume = options.first_value(arguments, "--resume")
     if resume is not None and preset is not None:
         raise ValueError(f"--resume goes on with the settings of {resume}: leave {preset} out.")
-    start = saved_experiment(Path(resume)) if resume else _named_experiment(preset or DEFAULT_PRESET, arguments)
+    start = saved_experiment(Path(resume)) if resume else named_experiment(preset or DEFAULT_PRESET, arguments)
     rest, other_task_options = options.take_other_task_options(arguments, start)
     kind = dataclasses.make_dataclass("TrainOptions", [*_run_fields(preset), *options.experiment_fields(start)])
     parsed: Any = tyro.cli(
@@ -117,7 +117,7 @@ def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
+def named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
     """The preset by the algorithm that is asked for. Another task has other options: the preset's make no sense there.
 
     A name that doesn't exist is left to the parser, which says what there is.

@@ -27,7 +27,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 INK, MUTED, GRID = "#24292F", "#6E7781", "#D8DEE4"
 #: Algorithms with a colour of their own, the same in every comparison.
 _KNOWN = ("spo", "ppo", "mpo", "vmpo", "alphazero", "sampled_alphazero", "smc_ent", "gumbel_alphazero")
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "sans-serif",
     "axes.titlesize": 10,
@@ -82,7 +82,7 @@ def wall_clock(comparison: Comparison, judgement: Judgement) -> Figure:
 
 def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
     """The IQM of normalised scores over all tasks and runs, over environment steps."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = _new_figure(6.4, 3.9)
         axes = figure.add_subplot()
         for group, colour in colours(comparison.groups).items():
@@ -104,7 +104,7 @@ def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
 def final_scores(comparison: Comparison, judgement: Judgement) -> Figure:
     """Per task, the final score of every run, their IQM and its interval. A ring is a run that is not finished."""
     groups, palette = judgement.ranking, colours(comparison.groups)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, panels = _panels(len(comparison.tasks), 1.1 + 0.36 * len(groups), same_rows=True)
         for axes, task in zip(panels, comparison.tasks, strict=True):
             metric = comparison.metrics[task]
@@ -126,7 +126,7 @@ def final_scores(comparison: Comparison, judgement: Judgement) -> Figure:
 def aggregate_metrics(comparison: Comparison, judgement: Judgement) -> Figure:
     """IQM, mean, median and optimality gap of normalised scores, with their intervals."""
     groups, palette = judgement.ranking, colours(comparison.groups)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = _new_figure(9.6, 1.15 + 0.36 * len(groups))
         panels = figure.subplots(1, len(AGGREGATES), sharey=True)
         for axes, name in zip(panels, AGGREGATES, strict=True):
@@ -147,7 +147,7 @@ def aggregate_metrics(comparison: Comparison, judgement: Judgement) -> Figure:
 
 def performance_profiles(comparison: Comparison, judgement: Judgement) -> Figure:
     """The share of runs, over all tasks, that score more than each threshold. Higher is better, at every threshold."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = _new_figure(6.4, 3.9)
         axes = figure.add_subplot()
         for group, colour in colours(comparison.groups).items():
@@ -170,7 +170,7 @@ def probability_of_improvement(comparison: Comparison, judgement: Judgement) -> 
     if not judgement.verdicts:
         raise ValueError("A probability of improvement needs two groups: there is one.")
     palette = colours(comparison.groups)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = _new_figure(6.4, 1.15 + 0.32 * len(judgement.verdicts))
         axes = figure.add_subplot()
         for x, style in ((0.5, "-"), (0.75, (0, (3, 3)))):
@@ -248,7 +248,7 @@ def _curves_per_task(
     xlabel: str,
     format_x: Callable[[Axes], None],
 ) -> Figure:
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, panels = _panels(len(comparison.tasks), 3.1)
         for axes, task in zip(panels, comparison.tasks, strict=True):
             for group, colour in colours(comparison.groups).items():
