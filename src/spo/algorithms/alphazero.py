@@ -30,6 +30,7 @@ from spo.algorithms.base import (
     actor_critic_optimiser,
     adam,
     blank_experience,
+    critic_values,
     init_worker,
     rollout,
     run_updates,
@@ -284,7 +285,7 @@ def make_expert_iteration(
 
     def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
         del key  # the critic says it outright
-        return jax.vmap(functools.partial(network.critic, learner.params))(timestep.observation)
+        return critic_values(network, learner.params, timestep)
 
     return Algorithm(
         init=init,

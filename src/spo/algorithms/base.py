@@ -168,6 +168,11 @@ def act_by_policy(
     return jax.vmap(distribution.to_environment)(actions)
 
 
+def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: TimeStep) -> Float[Array, " B"]:
+    """What the critic says of the states [B]."""
+    return jax.vmap(functools.partial(network.critic, params))(timestep.observation)
+
+
 def adam(
     learning_rate: float, max_grad_norm: float | None, *, decay_updates: float | None = None
 ) -> optax.GradientTransformation:

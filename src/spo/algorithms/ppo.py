@@ -27,6 +27,7 @@ from spo.algorithms.base import (
     act_by_policy,
     actor_critic_optimiser,
     adam,
+    critic_values,
     init_worker,
     rollout,
     share,
@@ -276,8 +277,8 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
 
     def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
         del key  # the critic says it outright
-        critic = functools.partial(network.critic, learner.params)
-        return jax.vmap(critic)(see(learner, timestep.observation)) / config.reward_scale
+        seen = timestep._replace(observation=see(learner, timestep.observation))
+        return critic_values(network, learner.params, seen) / config.reward_scale
 
     return Algorithm(
         init=init,

@@ -29,6 +29,7 @@ from spo.algorithms.base import (
     actor_critic_optimiser,
     adam,
     blank_experience,
+    critic_values,
     init_worker,
     rollout,
     run_updates,
@@ -407,7 +408,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
     def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
         del key  # the critic says it outright
-        return jax.vmap(functools.partial(network.critic, learner.params))(timestep.observation)
+        return critic_values(network, learner.params, timestep)
 
     budget = config.search.num_particles * config.search.horizon
     return Algorithm(

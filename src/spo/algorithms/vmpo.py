@@ -30,6 +30,7 @@ from spo.algorithms.base import (
     act_by_policy,
     actor_critic_optimiser,
     adam,
+    critic_values,
     init_worker,
     rollout,
     share,
@@ -294,7 +295,7 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
 
     def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
         del key  # the critic says it outright
-        return jax.vmap(functools.partial(network.critic, learner.params))(timestep.observation)
+        return critic_values(network, learner.params, timestep)
 
     return Algorithm(
         init=init,
