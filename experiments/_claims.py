@@ -44,6 +44,14 @@ class Setup(NamedTuple):
     scale: str
     runs: pathlib.Path  # this claim's own folder for what is kept from one time to the next
     out: pathlib.Path  # folder of the findings
+    steps: float | None = None  # of every training run, where that is not what the scale has
+    num_seeds: int | None = None  # as well
+
+    @property
+    def shortened(self) -> str:
+        """How training differs from what the scale has, in the words of the command line; empty if it does not."""
+        steps = "" if self.steps is None else f" --steps {self.steps:g}"
+        return steps + ("" if self.num_seeds is None else f" --num-seeds {self.num_seeds}")
 
 
 class Finding(NamedTuple):
@@ -69,8 +77,11 @@ def main(claim: Claim, find: Callable[[Setup], Finding]) -> None:
     )
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "claims", help="where training runs lie")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "claims", help="where findings go")
+    parser.add_argument("--steps", type=float, help="environment steps of every training run, per seed, if others")
+    parser.add_argument("--num-seeds", type=int, help="seeds of every training run, if others")
     options = parser.parse_args()
-    setup = Setup(claim, options.scale, options.runs / options.scale / claim.name, options.out)
+    folder = options.runs / options.scale / claim.name
+    setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds)
     start = time.perf_counter()
     finding = find(setup)
     path = write(setup, finding, time.perf_counter() - start)
@@ -86,8 +97,9 @@ def write(setup: Setup, finding: Finding, seconds: float) -> pathlib.Path:
         "title": setup.claim.title,
         "says": setup.claim.says,
         "scale": setup.scale,
+        "shortened": setup.shortened.strip(),
         **{name: value for name, value in finding._asdict().items() if name not in ("figure", "details")},
-        "command": f"python experiments/{setup.claim.name}.py --scale {setup.scale}",
+        "command": f"python experiments/{setup.claim.name}.py --scale {setup.scale}{setup.shortened}",
         "hardware": hardware(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seconds": round(seconds, 1),
@@ -118,6 +130,9 @@ def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib
     """
     from spo.training import loop
 
+    others = {"steps": setup.steps, "num_seeds": setup.num_seeds}
+    others = {name: value for name, value in others.items() if value is not None}
+    experiments = {name: dataclasses.replace(experiment, **others) for name, experiment in experiments.items()}
     folders = {name: setup.runs.parent / run_name(experiment) for name, experiment in experiments.items()}
     print(cost_sentence(setup, [e for name, e in experiments.items() if not finished(folders[name])]), flush=True)
     for name, experiment in experiments.items():
@@ -249,7 +264,8 @@ def claims_table(folder: pathlib.Path, claims: list[Claim]) -> str:
             number = "" if record["number"] is None else f"{record['number_name']} {record['number']:.3g}"
             if record["interval"] is not None:
                 number += " ({:.3g} to {:.3g})".format(*record["interval"])
-            cells = [title, scale, f"**{record['verdict']}**", number, record["sentence"]]
+            at = f"{scale}, `{record['shortened']}`" if record.get("shortened") else scale
+            cells = [title, at, f"**{record['verdict']}**", number, record["sentence"]]
             cells += [f"`{record['command']}`", f"{record['hardware']}, {record['seconds']:.0f} s", record["date"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
