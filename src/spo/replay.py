@@ -1,20 +1,42 @@
 """Memory: a first-in first-out buffer of trajectories on flashbax, from which sequences are drawn uniformly."""
 
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flashbax
 import jax
+import jax.numpy as jnp
+
+from spo.types import PRNGKey, PyTree
+
+
+class Replay(NamedTuple):
+    """The buffer as three functions of its state."""
+
+    #: (one step's experience) -> state: empty, with room for steps of that shape
+    init: Callable[[PyTree], Any]
+    #: (state, experience [time, num_envs, ...] as a rollout leaves it) -> state
+    add: Callable[[Any, PyTree], Any]
+    #: (state, key) -> experience [num_batches, batch_size, sequence_length, ...]
+    sample: Callable[[Any, PRNGKey], PyTree]
 
 
 def make_replay(
-    *, num_envs: int, capacity: int, rollout_length: int, batch_size: int, sequence_length: int, warmup_length: int = 0
-) -> flashbax.trajectory_buffer.TrajectoryBuffer:
-    """A buffer of `capacity` transitions, spread evenly over environments; data has leading axes [num_envs, time].
+    *,
+    num_envs: int,
+    capacity: int,
+    rollout_length: int,
+    num_batches: int,
+    batch_size: int,
+    sequence_length: int,
+    warmup_length: int = 0,
+) -> Replay:
+    """A buffer of `capacity` transitions, spread evenly over environments: each keeps capacity // num_envs steps.
 
-    Each environment keeps capacity // num_envs steps. Samples have leading axes [batch_size, sequence_length] and may
-    reach over the end of an episode, which is why every transition carries its own ends. `warmup_length` is how many
-    steps of each environment the caller adds before the first rollout, so that a sequence may be longer than one.
+    A sample is the batches of all updates that follow a rollout: one gather of many sequences costs little more than
+    one of few. Sequences may reach over the end of an episode, which is why every transition carries its own ends.
+    `warmup_length` is how many steps of each environment the caller adds before the first rollout, so that a sequence
+    may be longer than one.
     """
     steps_per_env = capacity // num_envs
     first_steps = warmup_length + rollout_length
@@ -30,15 +52,21 @@ def make_replay(
         )
     buffer = flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,
-        sample_batch_size=batch_size,
+        sample_batch_size=num_batches * batch_size,
         sample_sequence_length=sequence_length,
         period=1,
         min_length_time_axis=sequence_length,
         max_length_time_axis=steps_per_env,
     )
 
-    def sample(state: Any, key: Any) -> Any:
-        with jax.numpy_rank_promotion("allow"):  # flashbax promotes ranks, which the rest of the program may forbid
-            return buffer.sample(state, key)
+    def add(state: Any, experience: PyTree) -> Any:
+        with jax.named_scope("replay"):
+            return buffer.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience))
 
-    return dataclasses.replace(buffer, sample=sample)
+    def sample(state: Any, key: PRNGKey) -> PyTree:
+        # flashbax promotes ranks, which the rest of the program may forbid.
+        with jax.named_scope("replay"), jax.numpy_rank_promotion("allow"):
+            sequences = buffer.sample(state, key).experience
+        return jax.tree.map(lambda x: x.reshape(num_batches, batch_size, *x.shape[1:]), sequences)
+
+    return Replay(buffer.init, add, sample)

@@ -188,7 +188,7 @@ def test_sequences_longer_than_a_rollout_and_rates_that_decay():
 
 
 def test_replay_refuses_what_it_could_not_draw():
-    sizes = {"num_envs": 2, "rollout_length": 4, "batch_size": 1, "sequence_length": 6}
+    sizes = {"num_envs": 2, "rollout_length": 4, "num_batches": 1, "batch_size": 1, "sequence_length": 6}
     with pytest.raises(ValueError, match="no sequence to draw"):
         make_replay(capacity=100, **sizes)
     with pytest.raises(ValueError, match="raise the capacity to at least 12"):

@@ -92,9 +92,14 @@ def test_cube_torso_embeds_by_colour(side):
     module = CubeTorso(width=8, num_layers=2, embedding_size=4)
     stickers = jax.random.randint(KEY, (6, side, side), 0, 6).astype(jnp.int8)
     params = module.init(KEY, stickers)["params"]
-    assert params["embedding"]["kernel"].shape == (6, 4)
-    looked_up = params["embedding"]["kernel"][stickers].ravel()
-    expected = ResidualMLP(8, 2).apply({"params": params["ResidualMLP_0"]}, looked_up)
+    first = params["StickerLayer_0"]
+    assert first["embedding"].shape == (6, 4)
+    looked_up = first["embedding"][stickers].ravel()
+    one_by_one = {
+        "Dense_0": {"kernel": first["kernel"], "bias": first["bias"]},
+        "Dense_1": params["ResidualMLP_0"]["Dense_0"],
+    }
+    expected = ResidualMLP(8, 2).apply({"params": one_by_one}, looked_up)
     np.testing.assert_allclose(module.apply({"params": params}, stickers), expected, rtol=1e-5, atol=1e-6)
 
 

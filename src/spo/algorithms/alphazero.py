@@ -177,6 +177,7 @@ def make_expert_iteration(
         num_envs=num_envs,
         capacity=config.replay_size // setting.num_devices,
         rollout_length=config.rollout_length,
+        num_batches=config.num_updates,
         batch_size=share("batch_size", config.batch_size, setting.num_devices),
         sequence_length=config.sequence_length,
     )
@@ -248,8 +249,7 @@ def make_expert_iteration(
         }
         return policy_loss - config.entropy_coefficient * entropy + value_loss, metrics
 
-    def update(learner: Learner, replay_state: Any, key: PRNGKey) -> tuple[Learner, Metrics]:
-        batch = replay.sample(replay_state, key).experience
+    def update(learner: Learner, batch: Experience) -> tuple[Learner, Metrics]:
         gradients, metrics = jax.grad(loss_fn, has_aux=True)(learner.params, batch)
         gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
         metrics["gradient_norm"] = optax.tree.norm(gradients)
@@ -258,20 +258,19 @@ def make_expert_iteration(
 
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, (acting, replay_state) = state
-        acting, experience, rollout_metrics = rollout(task.train, decide(learner), acting, config.rollout_length)
-        with jax.named_scope("replay"):
-            by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
-            replay_state = replay.add(replay_state, by_env)
-        keys = jax.random.split(acting.key, config.num_updates + 1)
-
-        def one_update(learner: Learner, key: PRNGKey) -> tuple[Learner, Metrics]:
-            return update(learner, replay_state, key)
-
+        key, key_updates = jax.random.split(acting.key)
+        acting, experience, rollout_metrics = rollout(
+            task.train, decide(learner), acting._replace(key=key), config.rollout_length
+        )
+        replay_state = replay.add(replay_state, experience)
         learner, update_metrics = run_updates(
-            one_update, learner, keys[1:], skip_nonfinite=setting.skip_nonfinite_updates
+            update,
+            learner,
+            replay.sample(replay_state, key_updates),
+            skip_nonfinite=setting.skip_nonfinite_updates,
         )
         metrics = rollout_metrics | update_metrics
-        return TrainState(learner, ExpertIterationWorker(acting._replace(key=keys[0]), replay_state)), metrics
+        return TrainState(learner, ExpertIterationWorker(acting, replay_state)), metrics
 
     # --- Acting with what was learned ---------------------------------------------------------------------------------
     def act(

@@ -32,6 +32,7 @@ from spo.algorithms.base import (
     blank_experience,
     init_worker,
     rollout,
+    run_updates,
     share,
     vmap_over,
 )
@@ -179,7 +180,8 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         num_envs=num_envs,
         capacity=config.replay_size // setting.num_devices,
         rollout_length=config.rollout_length,
-        batch_size=config.num_updates * batch_size,  # those of all updates in one gather
+        num_batches=config.num_updates,
+        batch_size=batch_size,
         sequence_length=config.sequence_length,
         warmup_length=warmup_length,
     )
@@ -217,7 +219,7 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         replay_state = replay.init(blank_experience(environment, decide(learner), acting))
         if warmup_length > 0:  # until the first rollout completes a sequence
             acting, experience, _ = rollout(environment, decide(learner), acting, warmup_length)
-            replay_state = replay.add(replay_state, by_env(experience))
+            replay_state = replay.add(replay_state, experience)
         return TrainState(learner, MPOWorker(acting, replay_state))
 
     # --- Act by the policy --------------------------------------------------------------------------------------------
@@ -335,26 +337,20 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
             dual_optimiser=dual_state,
         ), metrics
 
-    def by_env(experience: Experience) -> Experience:
-        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
-
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, (acting, replay_state) = state
         key, key_sample, key_updates = jax.random.split(acting.key, 3)
         acting, experience, rollout_metrics = rollout(
             environment, decide(learner), acting._replace(key=key), config.rollout_length
         )
-        with jax.named_scope("replay"):
-            replay_state = replay.add(replay_state, by_env(experience))
-            batches = jax.tree.map(
-                lambda x: x.reshape(config.num_updates, batch_size, *x.shape[1:]),
-                replay.sample(replay_state, key_sample).experience,
-            )
-        with jax.named_scope("update"):
-            learner, update_metrics = jax.lax.scan(
-                update, learner, (batches, jax.random.split(key_updates, config.num_updates))
-            )
-        metrics = rollout_metrics | jax.tree.map(jnp.mean, update_metrics)
+        replay_state = replay.add(replay_state, experience)
+        learner, update_metrics = run_updates(
+            update,
+            learner,
+            (replay.sample(replay_state, key_sample), jax.random.split(key_updates, config.num_updates)),
+            skip_nonfinite=setting.skip_nonfinite_updates,
+        )
+        metrics = rollout_metrics | update_metrics
         return TrainState(learner, MPOWorker(acting, replay_state)), metrics
 
     # --- Acting with what was learned ---------------------------------------------------------------------------------

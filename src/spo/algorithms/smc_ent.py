@@ -29,6 +29,7 @@ from spo.algorithms.base import (
     blank_experience,
     init_worker,
     rollout,
+    run_updates,
     share,
 )
 from spo.algorithms.views import View, observe_views, view
@@ -284,7 +285,8 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         num_envs=num_envs,
         capacity=config.replay_size // setting.num_devices,
         rollout_length=config.rollout_length,
-        batch_size=config.num_updates * batch_size,  # those of all updates in one gather
+        num_batches=config.num_updates,
+        batch_size=batch_size,
         sequence_length=1,
     )
     optimiser = optax.multi_transform(
@@ -386,18 +388,15 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         acting, experience, rollout_metrics = rollout(
             environment, decide(learner), acting._replace(key=key), config.rollout_length
         )
-        by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
-        with jax.named_scope("replay"):
-            replay_state = replay.add(replay_state, by_env)
-            batches = jax.tree.map(
-                lambda x: x.reshape(config.num_updates, batch_size, *x.shape[2:]),
-                replay.sample(replay_state, key_sample).experience,
-            )
-        with jax.named_scope("update"):
-            learner, update_metrics = jax.lax.scan(
-                update, learner, (batches, jax.random.split(key_updates, config.num_updates))
-            )
-        metrics = rollout_metrics | jax.tree.map(jnp.mean, update_metrics)
+        replay_state = replay.add(replay_state, experience)
+        transitions = jax.tree.map(lambda x: x[:, :, 0], replay.sample(replay_state, key_sample))
+        learner, update_metrics = run_updates(
+            update,
+            learner,
+            (transitions, jax.random.split(key_updates, config.num_updates)),
+            skip_nonfinite=setting.skip_nonfinite_updates,
+        )
+        metrics = rollout_metrics | update_metrics
         return TrainState(learner, SMCEntWorker(acting, replay_state)), metrics
 
     # --- Acting with what was learned ---------------------------------------------------------------------------------

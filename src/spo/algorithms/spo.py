@@ -126,6 +126,8 @@ class SPOConfig:
     """Discrete actions: concentration of the exploration noise at the root."""
     root_exploration_weight: float = 0.25
     """Discrete actions: share of that noise among the root's proposals, in training only. 0: none."""
+    correct_root_exploration: bool = False
+    """Weigh first actions by policy / noised policy: noise widens what is tried, and is not learned."""
     search: SearchConfig = field(default_factory=SearchConfig)
     """The search."""
 
@@ -197,6 +199,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         num_envs=num_envs,
         capacity=config.replay_size // setting.num_devices,
         rollout_length=config.rollout_length,
+        num_batches=config.num_updates,
         batch_size=share("batch_size", config.batch_size, setting.num_devices),
         sequence_length=config.sequence_length,
     )
@@ -239,6 +242,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
             environment_model(task.model, network, learner.params),
             temperature=losses.positive_from_raw(learner.duals.raw_temperature),
             root_proposal=proposal,
+            correct_root_proposal=config.correct_root_exploration and proposal is not None,
         )
         return root, output
 
@@ -246,7 +250,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         def decide(key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array) -> tuple[Action, Plan, Metrics]:
             root, output = plan(learner, key, env_state, timestep, *noise)
             log_prior = None
-            if config.search.num_root_candidates is not None:
+            if config.search.num_root_candidates is not None or config.correct_root_exploration:
                 log_prior = jax.nn.log_softmax(output.root_log_weights, axis=1)
             remembered = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
             return to_environment(output.action), remembered, search_metrics(learner, root, output, log_prior)
@@ -290,25 +294,29 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
     # --- M-step: learn from the replay --------------------------------------------------------------------------------
     def loss_fn(
-        params: ActorCriticParams, duals: Duals, target_params: ActorCriticParams, old_params: Any, batch: Experience
+        params: ActorCriticParams,
+        duals: Duals,
+        target_params: ActorCriticParams,
+        rollout_params: ActorCriticParams,
+        batch: Experience,
     ) -> tuple[Float[Array, ""], Metrics]:
         """All losses over a batch with leading axes [batch_size, sequence_length]; each trains its own variables."""
         over_batch = functools.partial(vmap_over, num_axes=2)
-        critic = over_batch(network.critic, in_axes=(None, 0))
-        new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(
-            params, batch.observation, batch.action_mask
-        )
-        old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(old_params, batch.observation, batch.action_mask)
+        seen = (batch.observation, batch.action_mask)
+        new_policy, values = over_batch(network.both, in_axes=(None, 0, 0))(params, *seen)
+        # The target network looks at both ends of every step at once: small kernels cost by their number.
+        both_ends = jax.tree.map(lambda now, next: jnp.stack([now, next]), batch.observation, batch.next_observation)
+        at_both_ends = jax.vmap(over_batch(network.both, in_axes=(None, 0, 0)), in_axes=(None, 0, None))
+        target_policies, target_values = at_both_ends(target_params, both_ends, batch.action_mask)
+        # Departure 13: what the paper leaves open.
+        if config.old_policy == "target":
+            old_policy = jax.tree.map(lambda x: x[0], target_policies)
+        else:
+            old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(rollout_params, *seen)
 
         # Critic: GAE over the real rollout, with values of the target critic.
         gae = functools.partial(returns.gae, gamma=config.gamma, gae_lambda=config.gae_lambda)
-        targets = jax.vmap(gae)(
-            batch.reward,
-            critic(target_params, batch.observation),
-            critic(target_params, batch.next_observation),
-            batch.terminated,
-            batch.truncated,
-        ).targets
+        targets = jax.vmap(gae)(batch.reward, *target_values, batch.terminated, batch.truncated).targets
         value_loss = jnp.mean(losses.squared_error(values, targets))
 
         # Actor: maximum likelihood of the search's root actions (departure 12: the paper's line forgets it) ...
@@ -351,14 +359,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         metrics |= {f"trust_region/multiplier_{name}": jnp.mean(value) for name, value in multipliers.items()}
         return total, metrics
 
-    def update(
-        learner: Learner, replay_state: Any, rollout_params: ActorCriticParams, key: PRNGKey
-    ) -> tuple[Learner, Metrics]:
-        batch = replay.sample(replay_state, key).experience
-        # Departure 13.
-        old_params = learner.target_params if config.old_policy == "target" else rollout_params
+    def update(rollout_params: ActorCriticParams, learner: Learner, batch: Experience) -> tuple[Learner, Metrics]:
         gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
-            learner.params, learner.duals, learner.target_params, old_params, batch
+            learner.params, learner.duals, learner.target_params, rollout_params, batch
         )
         gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
         param_gradients, dual_gradients = gradients
@@ -381,17 +384,12 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         acting, experience, rollout_metrics = rollout(
             task.train, decide(learner), acting._replace(key=key), config.rollout_length, noise
         )
-        by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience)
-        with jax.named_scope("replay"):
-            replay_state = replay.add(replay_state, by_env)
-        rollout_params = learner.params
-
-        def one_update(learner: Learner, key: PRNGKey) -> tuple[Learner, Metrics]:
-            return update(learner, replay_state, rollout_params, key)
-
-        update_keys = jax.random.split(key_updates, config.num_updates)
+        replay_state = replay.add(replay_state, experience)
         learner, update_metrics = run_updates(
-            one_update, learner, update_keys, skip_nonfinite=setting.skip_nonfinite_updates
+            functools.partial(update, learner.params),
+            learner,
+            replay.sample(replay_state, key_updates),
+            skip_nonfinite=setting.skip_nonfinite_updates,
         )
         metrics = rollout_metrics | update_metrics
         return TrainState(learner, SPOWorker(acting, replay_state)), metrics

@@ -109,24 +109,52 @@ class ResidualBlock(nn.Module):
 class ResidualMLP(nn.Module):
     """`num_layers` layers of one width: relu(W x) to get there, then x + relu(W x), so that the others add to it.
 
-    The gain of the added layers is divided by the square root of their number, as in `ResidualBlock`.
+    The gain of the added layers is divided by the square root of their number, as in `ResidualBlock`. The first may be
+    another linear layer than one of a vector.
     """
 
     width: int
     num_layers: int
     dtype: DTypeLike = jnp.float32
+    first: nn.Module | None = None
 
     def __post_init__(self) -> None:
         check_sizes("ResidualMLP", width=self.width, num_layers=self.num_layers)
         super().__post_init__()
 
     @nn.compact
-    def __call__(self, features: Float[Array, " F"]) -> Float[Array, " width"]:
-        x = nn.relu(dense(self.width, HIDDEN_GAIN, self.dtype)(features))
+    def __call__(self, features: Array) -> Float[Array, " width"]:
+        first = dense(self.width, HIDDEN_GAIN, self.dtype) if self.first is None else self.first
+        x = nn.relu(first(features))
         num_added = self.num_layers - 1
         for _ in range(num_added):
             x = x + nn.relu(dense(self.width, HIDDEN_GAIN / math.sqrt(num_added), self.dtype)(x))
         return x
+
+
+class StickerLayer(nn.Module):
+    """Each sticker's colour becomes `embedding_size` numbers, and a linear layer to `width` reads them all.
+
+    The two are one linear map of the one-hot stickers. Composed, they are one matrix product per batch, where the
+    embedding alone would take longer than a layer of the network. A lookup would do for the values, but its gradient is
+    a scatter-add, in which all stickers of a batch compete for a few rows.
+    """
+
+    width: int
+    embedding_size: int
+    num_colours: int
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, stickers: Integer[Array, "6 side side"]) -> Float[Array, " width"]:
+        embedding = self.param("embedding", nn.initializers.normal(1.0), (self.num_colours, self.embedding_size))
+        shape = (stickers.size * self.embedding_size, self.width)
+        kernel = self.param("kernel", nn.initializers.orthogonal(HIDDEN_GAIN), shape)
+        bias = self.param("bias", nn.initializers.zeros_init(), (self.width,))
+        by_sticker = kernel.reshape(stickers.size, self.embedding_size, self.width)
+        composed = jnp.einsum("ce,sew->scw", embedding, by_sticker).reshape(-1, self.width)
+        one_hot = jax.nn.one_hot(jnp.ravel(stickers), self.num_colours, dtype=self.dtype)
+        return jnp.ravel(one_hot) @ composed.astype(self.dtype) + bias.astype(self.dtype)
 
 
 class CubeTorso(nn.Module):
@@ -151,17 +179,8 @@ class CubeTorso(nn.Module):
     @nn.compact
     def __call__(self, observation: Observation) -> Float[Array, " width"]:
         stickers: Integer[Array, "6 side side"] = only_leaf(observation, "CubeTorso", (6, None, None))
-        # A product with one-hot rows rather than a lookup: the values are the same, but the gradient of a lookup is a
-        # scatter-add, in which all stickers of a batch compete for six rows, and that of a product is a product.
-        one_hot = jax.nn.one_hot(stickers, self.num_colours, dtype=self.dtype)
-        embedding = nn.Dense(
-            self.embedding_size,
-            use_bias=False,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.normal(1.0),
-            name="embedding",
-        )(one_hot)
-        return ResidualMLP(self.width, self.num_layers, self.dtype)(jnp.ravel(embedding))
+        first = StickerLayer(self.width, self.embedding_size, self.num_colours, self.dtype)
+        return ResidualMLP(self.width, self.num_layers, self.dtype, first)(stickers)
 
 
 class ResNet(nn.Module):
