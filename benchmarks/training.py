@@ -7,9 +7,11 @@ One call of the compiled program is an interval of iterations, as in `spo train`
 host. A figure is the median over intervals after the first one, which compiles; its spread is half the interquartile
 range.
 
+A search in a tree slows down as the policy sharpens, so that its figure would depend on how long it was timed for. It
+is that of an untrained network: every interval is the first iteration of a run. The others go on learning.
+
 The reference figures are of Stoix, the code that the paper's authors published, with the same settings on the same kind
-of GPU (H200, jax 0.11.2). They are compared on that GPU alone, and AlphaZero's is that of an untrained network: mctx
-slows down as the policy sharpens.
+of GPU (H200, jax 0.11.2), AlphaZero's with an untrained network as well. They are compared on that GPU alone.
 """
 
 import argparse

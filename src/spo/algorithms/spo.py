@@ -90,6 +90,8 @@ class SPOConfig:
     """Transitions in the replay, over all environments."""
     learning_rate: float = 3e-4
     """Adam's, for actor and critic."""
+    decay_learning_rates: bool = False
+    """Let that rate fall linearly to 0 over the run."""
     dual_learning_rate: float = 3e-4
     """Adam's, for the temperature and the multipliers."""
     max_grad_norm: float = 0.5
@@ -203,7 +205,13 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         batch_size=share("batch_size", config.batch_size, setting.num_devices),
         sequence_length=config.sequence_length,
     )
-    of_each = adam(config.learning_rate, config.max_grad_norm)
+    env_steps_per_iteration = config.num_envs * config.rollout_length
+    num_updates = setting.total_env_steps / env_steps_per_iteration * config.num_updates
+    of_each = adam(
+        config.learning_rate,
+        config.max_grad_norm,
+        decay_updates=num_updates if config.decay_learning_rates else None,
+    )
     optimiser = actor_critic_optimiser(of_each, of_each)
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
     if config.search.num_root_candidates is not None and not isinstance(action_spec, DiscreteActions):
@@ -414,7 +422,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         step=step,
         act=act,
         value=value,
-        env_steps_per_iteration=config.num_envs * config.rollout_length,
+        env_steps_per_iteration=env_steps_per_iteration,
         model_steps_per_env_step=budget,
         network_evaluations_per_env_step=1 + budget,
     )
