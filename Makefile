@@ -52,12 +52,8 @@ lint: $(INSTALLED) ## style, types and layers
 docs: $(INSTALLED) ## the documentation, into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-bench: $(INSTALLED) ## the benchmarks at sizes for a CPU
-	$(RUN) benchmarks/search.py --tiny
-	$(RUN) benchmarks/environments.py --tiny
-	$(RUN) benchmarks/physics.py --tiny
-	$(RUN) benchmarks/training.py --tiny
-	$(RUN) benchmarks/scaling.py --tiny
+bench: $(INSTALLED) ## small benchmarks on the CPU, as ratios beside the committed ones (about five minutes)
+	$(RUN) benchmarks/compare.py
 
 claims: $(INSTALLED) ## the paper's claims at a scale for two cores (about two hours), then results/claims.md
 	$(RUN) experiments/claims.py --run cpu

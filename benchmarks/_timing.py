@@ -2,7 +2,10 @@
 
 import datetime
 import json
+import os
 import pathlib
+import platform
+import re
 import statistics
 import sys
 import time
@@ -26,13 +29,32 @@ def median_seconds(function: Callable[[], object], repeats: int) -> tuple[float,
     return statistics.median(seconds), (upper - lower) / 2
 
 
+def hardware() -> str:
+    """What figures are compared on: the kind of GPU, or a CPU with so many cores for us."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"CPU, {cores} cores"
+
+
+def processor() -> str:
+    """Its name, where the system tells."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return named[1].strip() if named else platform.processor() or platform.machine()
+
+
 def provenance() -> dict[str, str]:
     """Where a figure comes from: no figure travels without it."""
+    now = datetime.datetime.now(datetime.UTC)
     return {
-        "device": jax.devices()[0].device_kind,
+        "device": hardware(),
+        "processor": processor(),
         "jax": jax.__version__,
         "python": sys.version.split()[0],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": now.date().isoformat(),
+        "time": now.strftime("%H:%M:%S"),
         "command": "python " + " ".join(sys.argv),
     }
 

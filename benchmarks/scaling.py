@@ -29,7 +29,7 @@ SWEEPS = {
     "roots": [48, 192, 768, 3072, 12288],
     "seeds": [1, 2, 5, 10],
 }
-TINY_SWEEPS = {"particles": [2, 4], "horizon": [1, 2], "roots": [2, 4], "seeds": [1, 2]}
+TINY_SWEEPS = {"particles": [16, 64], "horizon": [2, 8], "roots": [16, 64], "seeds": [1, 2]}
 FULL, LINEAR = 0.8, 1.15
 
 
@@ -63,7 +63,7 @@ def search_cost(sweep: str, size: int, options: argparse.Namespace) -> dict[str,
         resample_last=True,
     )
     return {
-        "milliseconds": milliseconds(program, params, root, options.repeats, calls=2 if options.tiny else 10),
+        "milliseconds": milliseconds(program, params, root, options.repeats, calls=5 if options.tiny else 10),
         "temporary_megabytes": temporary_bytes(program, params, root) / 1e6,
     }
 

@@ -1,7 +1,8 @@
 """Environment steps per second of every algorithm at the paper's settings, learner and records included.
 
     python benchmarks/training.py --out results/benchmarks/h200/training.json
-    python benchmarks/training.py --tiny                    sizes for a CPU: that it runs, not how fast
+    python benchmarks/training.py --num-envs 64             the same search and learner at a size for two CPU cores
+    python benchmarks/training.py --tiny                    that it runs, not how fast
 
 One call of the compiled program is an interval of iterations, as in `spo train`, and ends when its metrics are on the
 host. A figure is the median over intervals after the first one, which compiles; its spread is half the interquartile
@@ -11,7 +12,8 @@ A search in a tree slows down as the policy sharpens, so that its figure would d
 is that of an untrained network: every interval is the first iteration of a run. The others go on learning.
 
 The reference figures are of Stoix, the code that the paper's authors published, with the same settings on the same kind
-of GPU (H200, jax 0.11.2), AlphaZero's with an untrained network as well. They are compared on that GPU alone.
+of hardware (H200 with jax 0.11.2, or two CPU cores), AlphaZero's with an untrained network as well. They are compared
+there alone, with as many environments.
 """
 
 import argparse
@@ -29,13 +31,15 @@ from spo import presets
 from spo.training.experiment import ALGORITHMS, Experiment, build
 
 TASKS = ("paper/rubiks_cube", "paper/ant")
+#: (hardware, algorithm, preset, number of environments) -> environment steps per second
 REFERENCE = {
-    ("spo", "paper/rubiks_cube"): 160_000,
-    ("spo", "paper/ant"): 64_800,
-    ("ppo", "paper/ant"): 435_000,
-    ("alphazero", "paper/rubiks_cube"): 10_400,
+    ("NVIDIA H200", "spo", "paper/rubiks_cube", 768): 160_000,
+    ("NVIDIA H200", "spo", "paper/ant", 1024): 64_800,
+    ("NVIDIA H200", "ppo", "paper/ant", 1024): 435_000,
+    ("NVIDIA H200", "alphazero", "paper/rubiks_cube", 768): 10_400,
+    ("CPU, 2 cores", "spo", "paper/rubiks_cube", 64): 200,  # 130 to 200 were measured: its best
+    ("CPU, 2 cores", "spo", "paper/ant", 64): 98,
 }
-REFERENCE_DEVICE = "NVIDIA H200"
 CAN_NOT = {("alphazero", "paper/ant"), ("gumbel_alphazero", "paper/ant"), ("sampled_alphazero", "paper/rubiks_cube")}
 #: With these a CPU does an iteration in a second or so.
 TINY = {
@@ -55,8 +59,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", nargs="+", default=sorted(ALGORITHMS), choices=sorted(ALGORITHMS))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(presets.PRESETS))
+    parser.add_argument("--num-envs", type=int, help="instead of the preset's; all else stays as the preset has it")
     parser.add_argument("--num-seeds", type=int, default=1, help="independent runs in one program")
     parser.add_argument("--dtype", default="float32", help="what the network computes in")
+    parser.add_argument("--deterministic", action="store_true", help="as `spo train --deterministic`: the cost of it")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="of the task")
     parser.add_argument("--intervals", type=int, default=6, help="how many to time; at least 5 for a figure to keep")
     parser.add_argument("--iterations", type=int, default=20, help="of an interval; of a tree search there is one")
@@ -78,12 +84,23 @@ def experiment(task: str, algorithm: str, options: argparse.Namespace) -> Experi
     chosen = presets.get(task, algorithm)
     network = dataclasses.replace(chosen.network, dtype=options.dtype)
     task_options = chosen.task_options | dict(options.option)
-    chosen = dataclasses.replace(chosen, network=network, num_seeds=options.num_seeds, task_options=task_options)
-    if not options.tiny:
-        return chosen
-    sizes = {name: value for name, value in TINY.items() if hasattr(chosen.config, name)}
-    small = dataclasses.replace(chosen.config, **sizes)
-    return dataclasses.replace(chosen, config=small, network=dataclasses.replace(network, width=16, depth=1))
+    sizes = {name: value for name, value in TINY.items() if hasattr(chosen.config, name)} if options.tiny else {}
+    if options.num_envs is not None:
+        sizes["num_envs"] = options.num_envs
+    config = dataclasses.replace(chosen.config, **sizes)
+    if options.tiny:
+        network = dataclasses.replace(network, width=16, depth=1)
+    return dataclasses.replace(
+        chosen, config=config, network=network, num_seeds=options.num_seeds, task_options=task_options
+    )
+
+
+def settings(task: str, algorithm: str, num_envs: int, *, tiny: bool) -> str:
+    """What a row may call its settings: the paper's only if they are."""
+    if tiny:
+        return "tiny"
+    name = task.split("/")[0]
+    return name if num_envs == presets.get(task, algorithm).config.num_envs else f"{name}, {num_envs} envs"
 
 
 def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -91,13 +108,17 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
     _, algorithm, program = build(chosen)
     state = jax.block_until_ready(program.init(jax.random.key(0)))
     # A tree search takes seconds for an iteration, the others milliseconds.
-    num_iterations = 1 if hasattr(chosen.config, "num_simulations") else options.iterations
+    in_a_tree = hasattr(chosen.config, "num_simulations")
+    num_iterations = 1 if in_a_tree else options.iterations
 
-    run = program.run.lower(state, num_iterations).compile()
+    run = program.run.lower(state, num_iterations).compile(
+        compiler_options={"xla_gpu_deterministic_ops": True} if options.deterministic else None
+    )
     seconds = []
     for number in range(1 + options.intervals):
         began = time.perf_counter()
-        state, metrics = jax.block_until_ready(run(state))
+        after, metrics = jax.block_until_ready(run(state))
+        state = state if in_a_tree else after
         for name, value in metrics.items():
             assert np.all(np.isfinite(value)), f"{name} is {value}"
         seconds.append((time.perf_counter() - began) / num_iterations)
@@ -106,23 +127,26 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
     # The first interval warms up, and is left out.
     rates = algorithm.env_steps_per_iteration * chosen.num_seeds / np.array(seconds[1:])
     lower, upper = np.quantile(rates, [0.25, 0.75])
-    reference = REFERENCE.get((chosen.algorithm, task))
-    comparable = not options.tiny and jax.devices()[0].device_kind == REFERENCE_DEVICE and chosen.num_seeds == 1
+    num_envs = chosen.config.num_envs
+    reference = REFERENCE.get((_timing.hardware(), chosen.algorithm, task, num_envs))
+    comparable = not options.tiny and chosen.num_seeds == 1
     return {
         "algorithm": chosen.algorithm,
         "task": chosen.task,
         "task_options": chosen.task_options,
-        "settings": "tiny" if options.tiny else "paper",
+        "settings": settings(task, chosen.algorithm, num_envs, tiny=options.tiny),
         "num_seeds": chosen.num_seeds,
-        "num_envs": chosen.config.num_envs,
+        "num_envs": num_envs,
         "dtype": options.dtype,
+        "deterministic": options.deterministic,
+        "network": "untrained" if in_a_tree else "learning",
         "env_steps_per_second": float(np.median(rates)),
         "spread": float(upper - lower) / 2,
         "intervals": options.intervals,
         "iterations_per_interval": num_iterations,
         "model_steps_per_env_step": algorithm.model_steps_per_env_step,
         "network_evaluations_per_env_step": algorithm.network_evaluations_per_env_step,
-        "by_interval": rates.round().tolist(),  # a search in a tree slows down while the network learns
+        "by_interval": rates.round().tolist(),
         "seconds_to_first_update": to_first_update,  # from nothing to the end of the first iteration
         "reference_env_steps_per_second": reference if comparable else None,
         "commit": commit(),

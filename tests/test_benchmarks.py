@@ -1,11 +1,16 @@
 """The benchmarks run, at sizes for a CPU, and their rows say what is compared and where."""
 
+import argparse
+import dataclasses
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from spo import presets
 
 ROOT = Path(__file__).resolve().parents[1]
 PROVENANCE = {"device", "jax", "date", "command"}
@@ -54,3 +59,113 @@ def test_runs_at_a_tiny_size(script, arguments, columns, tmp_path):
         assert columns | PROVENANCE <= set(row)
         times = [value for name, value in row.items() if isinstance(value, float) and "second" in name]
         assert all(value > 0 for value in times)
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """A script of benchmarks/ as a module, by name."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def small_set_rows():
+    """Hand-made rows of every benchmark of the small set, each ratio another number."""
+    size = {"batch": 32, "num_particles": 16, "horizon": 4}
+    return {
+        "search": [
+            size | {"floor_ms": 2.0, "search_ms": 3.0, "search_with_mid_resample_ms": 6.0, "mctx_gumbel_ms": 30}
+        ],
+        "environments": [
+            {"environment": "cube", "implementation": name, "batch": 256, "microseconds_per_step": time}
+            for name, time in (("ours", 10.0), ("jumanji", 40.0))
+        ],
+        "physics": [
+            {"implementation": name, "batch": 64, "microseconds_per_step": time}
+            for name, time in (("brax", 50.0), ("kernel 64x1", 99.0), ("xla", 20.0))
+        ],
+        "training": [{"algorithm": n, "env_steps_per_second": s} for n, s in (("spo", 100.0), ("ppo", 700.0))],
+        "scaling": [
+            {"sweep": "roots", "size": size, "milliseconds": time, "temporary_megabytes": memory}
+            for size, time, memory in ((16, 1.0, 8.0), (64, 3.5, 9.0))
+        ],
+    }
+
+
+def test_ratios_are_times_over_times_so_that_more_is_slower(benchmark):
+    assert benchmark("compare").ratios(small_set_rows()) == pytest.approx(
+        {
+            "search 32 x 16 x 4 / its floor": 1.5,
+            "search 32 x 16 x 4 with a resample / without": 2.0,
+            "search 32 x 16 x 4 / mctx Gumbel": 0.1,
+            "cube x 256, ours / jumanji": 0.25,
+            "fused physics of ant x 64, XLA / brax": 0.4,
+            "training step of SPO / of PPO": 7.0,
+            "time of a search, 64 / 16 roots": 3.5,
+            "memory of a search, 64 / 16 roots": 1.125,
+        }
+    )
+
+
+def test_slower_faster_new_and_missing_ratios_are_named(benchmark):
+    committed = {"slow": 1.0, "fast": 1.0, "same": 1.0, "gone": 1.0}
+    lines = benchmark("compare").compare(committed, {"slow": 1.6, "fast": 0.6, "same": 1.4, "added": 9.0}, 1.5)
+    assert {line.name: line.verdict for line in lines} == {
+        "slow": "slower",
+        "fast": "faster",
+        "same": "same",
+        "gone": "missing",
+        "added": "new",
+    }
+
+
+def test_strict_fails_on_a_slower_ratio_only(benchmark, tmp_path, monkeypatch, capsys):
+    compare = benchmark("compare")
+    monkeypatch.setattr(compare, "COMMITTED", tmp_path / "cpu" / "ratios.json")
+    rows = small_set_rows()
+    where = {"device": "CPU, 2 cores", "processor": "P", "jax": "0", "python": "3", "date": "today"}
+
+    def run(**options):
+        for name, measured in rows.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps([row | where for row in measured]))
+        compare.main(compare.Options(rows=tmp_path, **options))
+
+    run(update=True, note="by hand")
+    stored = json.loads(compare.COMMITTED.read_text())
+    assert where.items() <= stored.items()
+    assert stored["note"] == "by hand"
+    run(strict=True)
+    rows["search"][0]["search_ms"] = 6.0
+    run()
+    assert "slower" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(strict=True)
+
+
+def test_committed_ratios_are_those_of_the_small_set(benchmark):
+    compare = benchmark("compare")
+    stored = json.loads(compare.COMMITTED.read_text())
+    assert {"device", "processor", "jax", "date", "command", "note"} <= set(stored)
+    assert all(ratio > 0 for ratio in stored["ratios"].values())
+    for part in ("its floor", "mctx", "jumanji", "brax", "SPO", "particles", "horizon", "roots"):
+        assert any(part in name for name in stored["ratios"]), part
+
+
+def test_settings_are_called_the_papers_only_if_they_are(benchmark):
+    settings = benchmark("training").settings
+    assert settings("paper/rubiks_cube", "spo", 768, tiny=False) == "paper"
+    assert settings("paper/rubiks_cube", "spo", 64, tiny=False) == "paper, 64 envs"
+    assert settings("default", "spo", 128, tiny=False) == "default"
+    assert settings("paper/ant", "spo", 1024, tiny=True) == "tiny"
+
+
+def test_num_envs_changes_nothing_else(benchmark):
+    training = benchmark("training")
+    options = argparse.Namespace(num_envs=64, num_seeds=1, dtype="float32", option=[], tiny=False)
+    paper = presets.get("paper/rubiks_cube")
+    small = training.experiment("paper/rubiks_cube", "spo", options)
+    assert small == dataclasses.replace(paper, config=dataclasses.replace(paper.config, num_envs=64))
+
+
+def test_references_are_of_settings_that_exist(benchmark):
+    for _, algorithm, preset, num_envs in benchmark("training").REFERENCE:
+        assert num_envs in (64, presets.get(preset, algorithm).config.num_envs)

@@ -7,6 +7,7 @@ python tools/performance_tables.py --check    # fail if the page and the figures
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -15,50 +16,130 @@ FIGURES = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 SPEED = "env_steps_per_second"
 
+Row = dict
+Columns = list[tuple[str, str]]  # heading, key of a row
+
+
+# Rows.
+
+
+def stored(name: str) -> list[Row]:
+    """The rows of the files of this name, in which * may stand for anything."""
+    return [row for path in sorted(FIGURES.glob(f"{name}.json")) for row in json.loads(path.read_text())]
+
+
+def training(hardware: str) -> list[Row]:
+    return newest(stored(f"{hardware}/training*"))
+
+
+def newest(rows: list[Row]) -> list[Row]:
+    """One row for each thing that was measured, by task and algorithm, SPO first; of two, the later one."""
+
+    def measured(row: Row) -> tuple:
+        options = json.dumps(row["task_options"], sort_keys=True)
+        task, algorithm = (row["task"], row["settings"]), (row["algorithm"] != "spo", row["algorithm"])
+        return (*task, *algorithm, options, row["dtype"], row["num_seeds"], row.get("deterministic", False))
+
+    kept: dict[tuple, Row] = {}
+    for row in sorted(rows, key=lambda row: (row["date"], row.get("time", ""))):
+        kept[measured(row)] = row
+    return [kept[key] for key in sorted(kept)]
+
+
+def one_seed(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["num_seeds"] == 1]
+
+
+def seeds_at_once(rows: list[Row]) -> list[Row]:
+    """Rows of several seeds, with their time in that many runs of a single seed, where such a one was measured."""
+
+    def same(row: Row) -> tuple:
+        return tuple(row[name] for name in ("task", "settings", "task_options", "algorithm", "dtype"))
+
+    together = []
+    for row in rows:
+        if row["num_seeds"] > 1:
+            single = next((other[SPEED] for other in one_seed(rows) if same(other) == same(row)), None)
+            together.append(row | {"time_of_single_runs": single and single / row[SPEED]})
+    return together
+
+
+# Tables.
+
 PHASES = [("phase", "phase"), ("milliseconds", "milliseconds"), ("kernels", "kernels")]
-#: table -> file and columns (heading, key of a row)
-TABLES = {
-    "h200/search": [
-        ("roots", "batch"),
-        ("particles", "num_particles"),
-        ("horizon", "horizon"),
-        ("network in", "dtype"),
-        ("floor, ms", "floor_ms"),
-        ("search, ms", "search_ms"),
-        ("search / floor", "over_floor"),
-        ("with a resample in the middle, ms", "search_with_mid_resample_ms"),
-        ("mctx Gumbel, ms", "mctx_gumbel_ms"),
-        ("mctx MuZero, ms", "mctx_muzero_ms"),
-        ("search / mctx", "over_mctx"),
-    ],
-    "h200/environments": [
-        ("environment", "environment"),
-        ("implementation", "implementation"),
-        ("batch", "batch"),
-        ("µs per batched step", "microseconds_per_step"),
-        ("steps per second", "steps_per_second"),
-        ("times its peer", "ratio_to_peer"),
-    ],
-    "h200/training": [
-        ("algorithm", "algorithm"),
-        ("task", "task"),
-        ("physics", "task_options.physics"),
-        ("environments", "num_envs"),
-        ("env-steps per second", "env_steps_per_second"),
-        ("±", "spread"),
-        ("reference", "reference_env_steps_per_second"),
-        ("imagined steps per step", "model_steps_per_env_step"),
-        ("seconds to the first update", "seconds_to_first_update"),
-    ],
-    "h200/profile_cube": PHASES,
-    "h200/profile_ant": PHASES,
-    "h200/ppo_ant": [
-        ("implementation", "implementation"),
-        ("environment steps", "env_steps"),
-        ("return", "return"),
-        ("seconds, all included", "wall_seconds"),
-    ],
+EXPERIMENT = [
+    ("algorithm", "algorithm"),
+    ("task", "task"),
+    ("settings", "settings"),
+    ("physics", "task_options.physics"),
+    ("network in", "dtype"),
+]
+TRAINING = [
+    *EXPERIMENT,
+    ("environments", "num_envs"),
+    ("env-steps per second", SPEED),
+    ("±", "spread"),
+    ("reference", "reference_env_steps_per_second"),
+    ("imagined steps per step", "model_steps_per_env_step"),
+]
+#: mark in the page -> its rows and columns
+TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
+    "h200/search": (
+        lambda: stored("h200/search"),
+        [
+            ("roots", "batch"),
+            ("particles", "num_particles"),
+            ("horizon", "horizon"),
+            ("network in", "dtype"),
+            ("floor, ms", "floor_ms"),
+            ("search, ms", "search_ms"),
+            ("search / floor", "over_floor"),
+            ("with a resample in the middle, ms", "search_with_mid_resample_ms"),
+            ("mctx Gumbel, ms", "mctx_gumbel_ms"),
+            ("mctx MuZero, ms", "mctx_muzero_ms"),
+            ("search / mctx", "over_mctx"),
+        ],
+    ),
+    "h200/environments": (
+        lambda: stored("h200/environments"),
+        [
+            ("environment", "environment"),
+            ("implementation", "implementation"),
+            ("batch", "batch"),
+            ("µs per batched step", "microseconds_per_step"),
+            ("steps per second", "steps_per_second"),
+            ("times its peer", "ratio_to_peer"),
+        ],
+    ),
+    "h200/training": (lambda: one_seed(training("h200")), TRAINING),
+    "h200/seeds": (
+        lambda: seeds_at_once(training("h200")),
+        [
+            *EXPERIMENT,
+            ("seeds", "num_seeds"),
+            ("env-steps per second, all seeds", SPEED),
+            ("time / that of as many single runs", "time_of_single_runs"),
+        ],
+    ),
+    "cpu/training": (lambda: one_seed(training("cpu")), TRAINING),
+    "first_update": (
+        lambda: one_seed(training("h200")) + one_seed(training("cpu")),
+        [("hardware", "device"), *EXPERIMENT, ("seconds to the first update", "seconds_to_first_update")],
+    ),
+    "h200/profile_cube": (lambda: stored("h200/profile_cube"), PHASES),
+    "h200/profile_ant": (lambda: stored("h200/profile_ant"), PHASES),
+    "h200/ppo_ant": (
+        lambda: stored("h200/ppo_ant"),
+        [
+            ("implementation", "implementation"),
+            ("environment steps", "env_steps"),
+            ("return", "return"),
+            ("seconds, all included", "wall_seconds"),
+        ],
+    ),
 }
+#: Tables of rows that other tables on the page show, with their sources.
+SOURCES_ABOVE = {"first_update"}
 
 
 def cell(value: object) -> str:
@@ -77,25 +158,30 @@ def find(row: dict, key: str) -> object:
     return value
 
 
-def table(name: str) -> str:
-    rows = json.loads((FIGURES / f"{name}.json").read_text())
-    columns = TABLES[name]
+def table(rows: list[Row], columns: Columns) -> str:
+    """The rows in Markdown. A column that no row has anything for is left out."""
+    if not rows:
+        return "Not measured yet."
+    columns = [(heading, key) for heading, key in columns if any(find(row, key) is not None for row in rows)]
     lines = ["| " + " | ".join(heading for heading, _ in columns) + " |", "|---" * len(columns) + "|"]
     lines += ["| " + " | ".join(cell(find(row, key)) for _, key in columns) + " |" for row in rows]
-    sources = dict.fromkeys(f"{row['device']}, jax {row['jax']}, {row['date']}: `{row['command']}`" for row in rows)
-    lines += [line for source in sources for line in ("", source)]
     return "\n".join(lines)
 
 
-def headline() -> str:
-    """The README's table: what is compared with the reference, the fastest row of each."""
-    best: dict[tuple[str, str], dict] = {}
-    for row in json.loads((FIGURES / "h200" / "training.json").read_text()):
-        key = (row["algorithm"], row["task"])
-        if row["reference_env_steps_per_second"] and row["env_steps_per_second"] > best.get(key, row)[SPEED] - 1:
-            best[key] = row
+def sources(rows: list[Row]) -> str:
+    """Where the rows come from."""
+    named = dict.fromkeys(f"{row['device']}, jax {row['jax']}, {row['date']}: `{row['command']}`" for row in rows)
+    return "".join(f"\n\n{source}" for source in named)
+
+
+def headline(rows: list[Row]) -> str:
+    """The README's table: what is compared with the reference, at its precision, the fastest row of each."""
+    best: dict[tuple[str, str], Row] = {}
+    for row in sorted(rows, key=lambda row: row[SPEED]):
+        if row["reference_env_steps_per_second"] and row["dtype"] == "float32":
+            best[row["algorithm"], row["task"]] = row
     lines = ["| | environment steps per second | reference | times |", "|---|---|---|---|"]
-    for (algorithm, task), row in best.items():
+    for (algorithm, task), row in sorted(best.items(), key=lambda item: (item[0][0] != "spo", -item[1][SPEED])):
         reference = row["reference_env_steps_per_second"]
         times = row[SPEED] / reference
         lines.append(f"| {algorithm} on {task} | {row[SPEED]:,.0f} | {reference:,} | {times:.2f} |")
@@ -111,13 +197,17 @@ def replace(page: str, mark: str, text: str) -> str:
 
 
 def written(page: str) -> str:
-    for name in TABLES:
-        page = replace(page, f"table {name}", table(name))
+    for name, (rows, columns) in TABLES.items():
+        where_from = "" if name in SOURCES_ABOVE else sources(rows())
+        page = replace(page, f"table {name}", table(rows(), columns) + where_from)
     return page
 
 
 if __name__ == "__main__":
-    pages = {PAGE: written(PAGE.read_text()), README: replace(README.read_text(), "training", headline())}
+    pages = {
+        PAGE: written(PAGE.read_text()),
+        README: replace(README.read_text(), "training", headline(training("h200"))),
+    }
     for path, text in pages.items():
         if "--check" not in sys.argv:
             path.write_text(text)

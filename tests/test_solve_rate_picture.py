@@ -1,0 +1,80 @@
+"""The README's picture: what its curves are made of, and what it says when a run first got so far."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spo.evaluation import comparison
+from spo.evaluation.runs import load_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def picture():
+    spec = importlib.util.spec_from_file_location("solve_rate_picture", ROOT / "tools" / "solve_rate_picture.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_run(folder, algorithm, evaluations):
+    """A run of two seeds: (steps of a seed, steps per second of both, seconds since the start, shares solved)."""
+    folder.mkdir()
+    config = {"spo_version": "0", "task": "rubiks_cube", "algorithm": algorithm, "seed": 0, "config": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    records = [
+        {
+            "kind": "evaluation",
+            "seed": seed,
+            "env_steps": steps,
+            "metrics": {"episode/solved": share, "episode/return": share, "episode/count": 128.0},
+            "time": {"wall_seconds": seconds, "env_steps_per_second": rate},
+        }
+        for steps, rate, seconds, shares in evaluations
+        for seed, share in enumerate(shares)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+#: 2 x 1000 steps at 100 a second are 20 s of training, and 50 s since the start; 2 x 3000 at 150 are 40 s.
+EVALUATIONS = [
+    (0, 0.0, 25.0, (0.0, 0.0)),
+    (1000, 100.0, 50.0, (0.90, 0.96)),
+    (3000, 150.0, 75.0, (0.94, 0.98)),
+]
+
+
+def test_curve_is_the_mean_over_seeds_at_seconds_of_training(picture, tmp_path):
+    compared = comparison.compare(load_runs([write_run(tmp_path / "run", "spo", EVALUATIONS)]), metric="solve_rate")
+    results = compared.of("spo", "rubiks_cube")
+    curve = picture.mean_over_seeds([result._replace(seconds=picture.training_seconds(result)) for result in results])
+    np.testing.assert_allclose(curve.x, [0.0, 20.0, 40.0])
+    np.testing.assert_allclose(curve.estimate.value, [0.0, 0.93, 0.96])
+    assert np.all(curve.estimate.low <= curve.estimate.value)
+    assert np.all(curve.estimate.value <= curve.estimate.high)
+    assert [picture.first_time(curve, share) for share in (0.92, 0.95, 0.99)] == [20.0, 40.0, None]
+
+
+def test_says_when_and_draws_every_run_that_is_there(picture, tmp_path, capsys):
+    runs = [
+        write_run(tmp_path / "spo", "spo", EVALUATIONS),
+        write_run(tmp_path / "alphazero", "alphazero", [(0, 0.0, 9.0, (0.0, 0.0)), (500, 5.0, 240.0, (0.3, 0.5))]),
+    ]
+    picture.main(picture.Options(runs=tuple(runs), out=tmp_path / "images" / "solve_rate"))
+    said = capsys.readouterr().out
+    assert (
+        "spo, 2 seeds: 92% after 20 s (50 s with everything), 95% after 40 s (75 s with everything), 99% not reached"
+        in said
+    )
+    assert "alphazero, 2 seeds: 92% not reached" in said
+    assert "reference, 1 seed: 92% after 177 s" in said
+    svg = (tmp_path / "images" / "solve_rate.svg").read_text()
+    assert all(word in svg for word in ("spo", "alphazero", "reference"))
+    assert (tmp_path / "images" / "solve_rate.png").stat().st_size > 10_000
