@@ -47,7 +47,7 @@ def main() -> None:
     built = build(dataclasses.replace(experiment, config=config, network=network))
     state = built.program.init(jax.random.key(0))
     as_users_run_it = built.program.run.lower(state, 1).compile()
-    seconds, _ = _timing.median_seconds(lambda: as_users_run_it(state), 10)
+    seconds, _ = _timing.typical_seconds(lambda: as_users_run_it(state), 10)
     kernel_by_kernel = {"xla_gpu_enable_command_buffer": ""} if jax.default_backend() == "gpu" else None
     compiled = built.program.run.lower(state, 1).compile(compiler_options=kernel_by_kernel)
     jax.block_until_ready(compiled(state))

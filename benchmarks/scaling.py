@@ -78,7 +78,7 @@ def training_cost(num_seeds: int, options: argparse.Namespace) -> dict[str, Any]
     state = program.init(jax.random.key(0))
     num_iterations = 1 if options.tiny else 5
     run = program.run.lower(state, num_iterations).compile()
-    seconds, _ = _timing.median_seconds(lambda: run(state), options.repeats)
+    seconds, _ = _timing.typical_seconds(lambda: run(state), options.repeats)
     return {
         "milliseconds": 1e3 * seconds / num_iterations,
         "temporary_megabytes": run.memory_analysis().temp_size_in_bytes / 1e6,

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import mctx
 import tyro
-from _timing import median_seconds, provenance, write_rows
+from _timing import provenance, typical_seconds, write_rows
 from rich.console import Console
 from rich.table import Table
 
@@ -44,7 +44,7 @@ class Options:
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     """Compute types of the network."""
     repeats: int = 20
-    """Timed calls of each program; the median counts."""
+    """Timed calls of each program; the median counts, on a CPU the least processor time."""
     skip_mctx: bool = False
     """Leave mctx out."""
 
@@ -131,7 +131,7 @@ def milliseconds(program: Callable, params: Any, root: Any, repeats: int, calls:
         return jax.lax.scan(lambda carry, key: (carry, program(params, root, key)), None, keys)[1]
 
     keys = jax.random.split(jax.random.key(2), calls)
-    return 1e3 * median_seconds(lambda: run(params, root, keys), repeats)[0] / calls
+    return 1e3 * typical_seconds(lambda: run(params, root, keys), repeats)[0] / calls
 
 
 def temporary_bytes(program: Callable, params: Any, root: Any) -> int:
@@ -165,7 +165,8 @@ def run(options: Options) -> list[dict]:
                 "search_temporary_bytes": temporary_bytes(paper_search, params, root),
             }
             row["over_floor"] = row["search_ms"] / row["floor_ms"]
-            slow = functools.partial(milliseconds, params=params, root=root, repeats=min(options.repeats, 3), calls=1)
+            few = options.repeats if options.tiny else min(options.repeats, 3)
+            slow = functools.partial(milliseconds, params=params, root=root, repeats=few, calls=1)
             for name, policy in (("mctx_gumbel_ms", mctx.gumbel_muzero_policy), ("mctx_muzero_ms", mctx.muzero_policy)):
                 if not options.skip_mctx and num_particles * horizon <= MCTX_BUDGET_LIMITS[name]:
                     row[name] = slow(mctx_program(policy, *size))

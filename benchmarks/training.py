@@ -114,18 +114,20 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
     run = program.run.lower(state, num_iterations).compile(
         compiler_options={"xla_gpu_deterministic_ops": True} if options.deterministic else None
     )
-    seconds = []
+    seconds, processor_seconds = [], []
     for number in range(1 + options.intervals):
-        began = time.perf_counter()
+        began, processor_began = time.perf_counter(), time.process_time()
         after, metrics = jax.block_until_ready(run(state))
         state = state if in_a_tree else after
         for name, value in metrics.items():
             assert np.all(np.isfinite(value)), f"{name} is {value}"
         seconds.append((time.perf_counter() - began) / num_iterations)
+        processor_seconds.append((time.process_time() - processor_began) / num_iterations)
         if number == 0:
             to_first_update = time.perf_counter() - start - (num_iterations - 1) * seconds[0]
     # The first interval warms up, and is left out.
-    rates = algorithm.env_steps_per_iteration * chosen.num_seeds / np.array(seconds[1:])
+    env_steps = algorithm.env_steps_per_iteration * chosen.num_seeds
+    rates = env_steps / np.array(seconds[1:])
     lower, upper = np.quantile(rates, [0.25, 0.75])
     num_envs = chosen.config.num_envs
     reference = REFERENCE.get((_timing.hardware(), chosen.algorithm, task, num_envs))
@@ -147,6 +149,8 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
         "model_steps_per_env_step": algorithm.model_steps_per_env_step,
         "network_evaluations_per_env_step": algorithm.network_evaluations_per_env_step,
         "by_interval": rates.round().tolist(),
+        # Of all our threads together: what can be compared on a CPU that other programs share.
+        "processor_seconds_per_env_step": min(processor_seconds[1:]) / env_steps,
         "seconds_to_first_update": to_first_update,  # from nothing to the end of the first iteration
         "reference_env_steps_per_second": reference if comparable else None,
         "commit": commit(),

@@ -83,7 +83,7 @@ def small_set_rows():
             {"implementation": name, "batch": 64, "microseconds_per_step": time}
             for name, time in (("brax", 50.0), ("kernel 64x1", 99.0), ("xla", 20.0))
         ],
-        "training": [{"algorithm": n, "env_steps_per_second": s} for n, s in (("spo", 100.0), ("ppo", 700.0))],
+        "training": [{"algorithm": n, "processor_seconds_per_env_step": s} for n, s in (("spo", 0.7), ("ppo", 0.1))],
         "scaling": [
             {"sweep": "roots", "size": size, "milliseconds": time, "temporary_megabytes": memory}
             for size, time, memory in ((16, 1.0, 8.0), (64, 3.5, 9.0))
