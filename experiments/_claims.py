@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import pathlib
 import platform
 import sys
@@ -19,9 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-from spo.evaluation import figures
+from spo.evaluation import figures, statistics
 from spo.evaluation.comparison import Comparison, Judgement, compare, judge, verdict
 from spo.evaluation.runs import load_runs
+from spo.evaluation.statistics import Verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCALES = ("smoke", "cpu", "paper")
@@ -191,26 +193,85 @@ def compare_runs(folders: Mapping[str, pathlib.Path], by: str | None = None) -> 
     return comparison, judge(comparison)
 
 
+class Family(NamedTuple):
+    """One setting, the champion, against each of its rivals.
+
+    That the champion is better than all of them needs no correction: every comparison must agree. To find that some
+    rival is better, and a claim not held, needs one, because chance has as many tries as there are rivals: Holm's, of
+    one-sided p-values, so that it happens to at most 5 % of champions who are as good as their rivals. A rival that is
+    better without it only leaves a claim undecided.
+    """
+
+    champion: str
+    verdicts: dict[str, Verdict]  # the champion against each rival
+    holm: dict[str, float]  # rival -> adjusted p-value of its being better
+
+    @property
+    def worse(self) -> list[str]:
+        """Rivals that the champion is better than."""
+        return [name for name, against in self.verdicts.items() if against.better == self.champion]
+
+    @property
+    def better(self) -> list[str]:
+        """Rivals that are better than the champion, with Holm's correction."""
+        return [name for name in self.better_uncorrected if self.holm[name] <= statistics.LEVEL]
+
+    @property
+    def better_uncorrected(self) -> list[str]:
+        return [name for name, against in self.verdicts.items() if against.better == name]
+
+    @property
+    def better_in_words(self) -> str:
+        doubtful = [name for name in self.better_uncorrected if name not in self.better]
+        words = ", ".join(self.better) or "none"
+        if doubtful:
+            adjusted = (f"{name} ({statistics.p_in_words(self.holm[name])} with it)" for name in doubtful)
+            words += f"; before Holm's correction for {len(self.verdicts)} rivals also {', '.join(adjusted)}"
+        return words
+
+    def record(self) -> dict[str, Any]:
+        """As plain numbers, with null for what there is none of."""
+        return {
+            name: {
+                "probability": [None if math.isnan(x) else x for x in against.probability],
+                "p": against.p_value,
+                "p_holm": self.holm[name],
+                "better": against.better,
+            }
+            for name, against in self.verdicts.items()
+        }
+
+
+def against_each(comparison: Comparison, champion: str, rivals: Sequence[str]) -> Family:
+    verdicts = {rival: verdict(comparison, champion, rival) for rival in rivals}
+    # With as many seeds on both sides the test is symmetric: half of the two-sided p-value is that of the rival's side.
+    # Where the champion is ahead, nothing speaks for the rival.
+    p_values = [v.p_value / 2 if v.probability.value < 0.5 else 1.0 for v in verdicts.values()]
+    adjusted = statistics.holm(p_values)
+    return Family(champion, verdicts, dict(zip(verdicts, adjusted, strict=True)))
+
+
 def better_than_each(
     setup: Setup, runs: Mapping[str, Any], champion: str, others: Sequence[str], by: str | None = None
 ) -> Finding:
     """Trains the runs and finds whether one group is better than each of the others: held if it is, not held if one of
     them is better than it, undecided otherwise. The number is that of the closest of them."""
     comparison, judgement = compare_runs(train_all(setup, runs), by)
-    verdicts = [verdict(comparison, champion, other) for other in others]
-    closest = min(verdicts, key=lambda verdict: verdict.probability.value)
-    held: HELD = "undecided"
-    if all(verdict.better == champion for verdict in verdicts):
-        held = "held"
-    elif any(verdict.better not in (champion, None) for verdict in verdicts):
-        held = "not held"
+    family = against_each(comparison, champion, others)
+    closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
+    held: HELD = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
+    several = (
+        f" That is the closest of {len(others)}. Better than {champion}: {family.better_in_words}."
+        if len(others) > 1
+        else ""
+    )
     return Finding(
         verdict=held,
-        sentence=closest.sentence + (f" That is the closest of {len(others)}." if len(others) > 1 else ""),
+        sentence=closest.sentence + several,
         number=closest.probability.value,
         number_name=f"P({champion} > {closest.names[1]})",
         interval=(closest.probability.low, closest.probability.high),
-        details=estimates(judgement),
+        details=estimates(judgement) | {"against": family.record()},
         figure=figures.learning_curves(comparison, judgement),
     )
 

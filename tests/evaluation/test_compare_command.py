@@ -24,7 +24,9 @@ def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "out"
     main(["compare", str(write_suite(tmp_path / "runs")), "--out", str(out), "--resamples", "300"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "spo is better than ppo: significant and meaningful." in printed
+    assert (
+        "spo is better than ppo: significant and meaningful. P(spo > ppo) = 1.00 (1.00 to 1.00), p < 0.001." in printed
+    )
     assert "optimality gap" in printed
     assert {path.name for path in out.iterdir()} >= {
         "report.html",
@@ -35,6 +37,7 @@ def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixtu
     }
     numbers = json.loads((out / "comparison.json").read_text())
     assert numbers["groups"] == ["spo", "ppo"]
+    assert numbers["verdicts"][0]["p_value"] == pytest.approx(2 / 252**2)  # all of five above all of five, on two tasks
 
 
 def test_compare_by_a_setting_with_a_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

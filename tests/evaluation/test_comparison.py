@@ -278,6 +278,7 @@ def test_the_report_says_what_was_run_and_what_came_of_it(suite_report):
     text, _ = suite_report
     for words in (
         "spo is better than ppo: significant and meaningful.",
+        "p &lt; 0.001",
         "spo train --seed &#x27;&lt;7&gt;&#x27;",
         "2 × NVIDIA H200",
         "commit cccccccccccc",

@@ -3,9 +3,14 @@
 import importlib
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("matplotlib")
+
+from evaluation.fake_runs import write_run
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NAMES = ["discrete", "continuous", "training_scaling", "temperatures", "kl_targets", "advantages"]
@@ -72,3 +77,125 @@ def test_all_seeds_must_be_able_to_decide():
     tasks = importlib.import_module("_tasks")
     assert tasks.NUM_SEEDS["cpu"] >= 4
     assert tasks.NUM_SEEDS["paper"] == 5
+
+
+# What is found, from runs written by hand: each setting has five seeds about its level, a step of one apart.
+
+
+def scores_about(level: float) -> list[float]:
+    return [level + 0.01 * seed for seed in range(5)]
+
+
+def found(name: str, scale: str, scores: Mapping[str, Sequence[float]], folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """The finding of an experiment whose runs, by name, end with these scores (one per seed)."""
+    claims, experiment = importlib.import_module("_claims"), importlib.import_module(name)
+
+    def train_all(_, runs):
+        folders = {}
+        for run in runs:
+            finals = list(scores[run])
+            algorithm = run.rpartition("-")[2] if name in ("discrete", "continuous") else "spo"
+            curves = [[0.0, score] for score in finals]
+            folders[run] = write_run(folder / run, curves, final=finals, algorithm=algorithm)
+        return folders
+
+    monkeypatch.setattr(claims, "train_all", train_all)
+    if hasattr(experiment, "train_all"):
+        monkeypatch.setattr(experiment, "train_all", train_all)
+    return experiment.find(claims.Setup(experiment.CLAIM, scale, folder / "runs", folder / "claims"))
+
+
+BASELINES = ("ppo", "mpo", "vmpo", "alphazero", "gumbel_alphazero", "smc_ent")
+
+
+#: 23 of 25 pairs above `scores_about(0.5)`, p = 0.032: better, but one of six is by chance in 6 * 0.016 of cases.
+HARDLY_BETTER = [0.525, 0.55, 0.56, 0.57, 0.58]
+
+
+@pytest.mark.parametrize(
+    ("ppo", "expected", "words", "p_holm"),
+    [
+        (scores_about(0.1), "held", "Better than spo: none.", 1.0),
+        (scores_about(0.9), "not held", "Better than spo: ppo.", 6 / 252),
+        (HARDLY_BETTER, "undecided", "none; before Holm's correction for 6 rivals also ppo (p = 0.095", 6 * 4 / 252),
+        (scores_about(0.505), "undecided", "Better than spo: none.", None),
+    ],
+    ids=["all worse", "one better", "one better by chance", "one as good"],
+)
+def test_one_better_rival_of_many_must_be_beyond_the_chance_of_many(
+    ppo, expected, words, p_holm, tmp_path, monkeypatch
+):
+    rivals = ("ppo", "mpo", "vmpo", "alphazero", "gumbel_alphazero", "smc_ent")
+    scores = {f"cube-{name}": scores_about(0.1) for name in rivals}
+    scores |= {"cube-spo": scores_about(0.5), "cube-ppo": ppo}
+    finding = found("discrete", "cpu", scores, tmp_path, monkeypatch)
+    assert (finding.verdict, words in finding.sentence) == (expected, True), finding.sentence
+    against = finding.details["against"]
+    assert set(against) == set(rivals)
+    assert (against["mpo"]["better"], against["mpo"]["p_holm"]) == ("spo", 1.0)
+    assert against["mpo"]["p"] == pytest.approx(2 / 252)
+    if p_holm is not None:
+        assert against["ppo"]["p_holm"] == pytest.approx(p_holm)
+
+
+ADAPTIVE = scores_about(0.5)
+#: 18 of 25 pairs below it: P = 0.72 (0.36 to 1), p = 0.31.
+HARDLY_WORSE = [0.49, 0.495, 0.505, 0.515, 0.535]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "expected", "words"),
+    [
+        # Three are beaten, but the fourth may be much better: P = 0.48 (0.12 to 0.88).
+        ({0.1: [score + 0.001 * (-1) ** i for i, score in enumerate(ADAPTIVE)]}, "undecided", "reaches below 0.25"),
+        (
+            {0.1: HARDLY_WORSE},
+            "held",
+            "keeps up (the interval of P(adaptive > fixed 0.1) ends at",
+        ),
+        ({0.1: HARDLY_BETTER}, "undecided", "before Holm's correction for 4 rivals also fixed 0.1 (p = 0.063 with it)"),
+        ({0.1: scores_about(0.9)}, "not held", "Better than the adaptive one: fixed 0.1."),
+        # It keeps up with all of them, and none is worse: these temperatures may all be the same.
+        (dict.fromkeys((0.01, 0.1, 1.0, 10.0), HARDLY_WORSE), "undecided", "Worse: none."),
+    ],
+    ids=["absurd ones beaten", "keeps up with the best", "one better by chance", "one better", "all the same"],
+)
+def test_an_adaptive_temperature_must_keep_up_with_the_best_fixed_one(fixed, expected, words, tmp_path, monkeypatch):
+    fixed = dict.fromkeys((0.01, 0.1, 1.0, 10.0), scores_about(0.2)) | fixed
+    scores = {"adaptive": ADAPTIVE} | {f"fixed {value:g}": runs for value, runs in fixed.items()}
+    finding = found("temperatures", "cpu", scores, tmp_path, monkeypatch)
+    assert (finding.verdict, words in finding.sentence) == (expected, True), finding.sentence
+    assert set(finding.details["against"]) == set(scores) - {"adaptive"}
+
+
+def test_a_fixed_temperature_that_is_better_without_the_correction_leaves_the_claim_undecided(tmp_path, monkeypatch):
+    """Though it is not the best: that one has six poor runs of ten, and the adaptive one keeps up with it."""
+    adaptive = [0.5 + 0.01 * seed for seed in range(10)]
+    scores = {name: [0.2 + 0.01 * seed for seed in range(10)] for name in ("fixed 1", "fixed 10")}
+    scores |= {"adaptive": adaptive, "fixed 0.1": [0.1] * 6 + [9.0] * 4, "fixed 0.01": [x + 0.035 for x in adaptive]}
+    finding = found("temperatures", "cpu", scores, tmp_path, monkeypatch)
+    assert "none; before Holm's correction for 4 rivals also fixed 0.01" in finding.sentence
+    assert "fixed 0.1, with which the adaptive one keeps up" in finding.sentence
+    assert finding.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected", "words"),
+    [
+        ({}, "held", "Smaller budgets better than 16x4: none. As large or larger: P(16x8 > 16x4) = 0.00"),
+        ({"16x8": 0.9, "32x4": 0.9}, "held", "P(16x8 > 16x4) = 1.00, p = 0.008; P(32x4 > 16x4) = 1.00, p = 0.008."),
+        ({"8x4": 0.9}, "not held", "Smaller budgets better than 16x4: 8x4."),
+        ({"4x2": 0.9}, "not held", "Smaller budgets better than 16x4: 4x2."),
+        ({"4x2": 0.5}, "undecided", "Smaller budgets better than 16x4: none."),
+        ({"8x4": HARDLY_BETTER}, "undecided", "before Holm's correction for 7 rivals also 8x4"),
+    ],
+    ids=["full is best", "larger is better", "a smaller one better", "the smallest better", "as good", "by chance"],
+)
+def test_more_search_than_the_full_budget_may_be_better(levels, expected, words, tmp_path, monkeypatch):
+    names = [f"{n}x{h}" for n, h in importlib.import_module("training_scaling").GRIDS["paper"]]
+    levels = dict.fromkeys(names, 0.2) | {"16x4": 0.5} | levels
+    scores = {name: scores_about(v) if isinstance(v, float) else v for name, v in levels.items()}
+    finding = found("training_scaling", "paper", scores, tmp_path, monkeypatch)
+    assert (finding.verdict, words in finding.sentence) == (expected, True), finding.sentence
+    assert set(finding.details["not judged"]) == {"16x8", "32x4"}
+    assert set(finding.details["against"]) == set(names) - {"16x4", "16x8", "32x4"}

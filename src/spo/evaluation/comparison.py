@@ -234,7 +234,7 @@ def to_json(comparison: Comparison, judgement: Judgement) -> Record:
                 "probability_of_improvement": estimate(v.probability),
                 "better": v.better,
                 "meaningful": v.meaningful,
-                "chance_of_a_sweep": v.chance_of_a_sweep,
+                "p_value": v.p_value,
                 "runs_needed": v.runs_needed,
                 "dominance": v.dominance.words,
                 "dominance_least_lead": estimate(v.dominance.least_lead),

@@ -65,7 +65,7 @@ _CAPTIONS = {
     "interquartile mean (the tick) and its 95 % interval (the bar).",
     "aggregate_metrics": "Normalised scores over all tasks and runs, with 95 % stratified bootstrap intervals.",
     "probability_of_improvement": "How likely a run of the first is to beat a run of the second on a task drawn at "
-    "random, with its 95 % interval. Grey: undecided, the interval holds 0.5 or there are too few runs.",
+    "random, with its 95 % interval. Grey: undecided, the interval holds 0.5 or chance is not excluded (p over 0.05).",
     "performance_profiles": "The share of runs, over all tasks, whose normalised score is over τ, with pointwise 95 % "
     "intervals. A curve that lies above another one everywhere dominates it.",
     "sample_efficiency": "The interquartile mean of normalised scores over all tasks and runs as training goes on.",
@@ -88,11 +88,13 @@ _DEFINITIONS = {
     "95 % interval": "Stratified bootstrap, percentile method: runs are drawn anew with replacement within each task, "
     "thousands of times. It speaks about other seeds on the same tasks, not about other tasks. With few seeds it is "
     "too narrow.",
-    "Better": "The interval of P(X > Y) excludes 0.5, and there are enough runs that chance could not have sorted them "
-    "like this (2 / Π C(n + k, n) at most 5 %). Meaningful: its upper bound is over 0.75, too. Everything else is "
-    "undecided at this scale.",
+    "p": "How often two equal algorithms would have a P(X > Y) at least as far from 0.5: a two-sided permutation test, "
+    "in which runs change sides within their task.",
+    "Better": "The interval of P(X > Y) excludes 0.5, which is the paper's rule, and p is at most 0.05, because the "
+    "interval of few runs errs more often than it says. Meaningful: its upper bound is over 0.75, too. Everything else "
+    "is undecided at this scale. Pairs are not corrected for their number.",
     "Runs that would decide": "The interval shrinks like 1/√n: with half-width h and effect d = |P - 0.5| seen with n "
-    "runs, about n (h/d)² would do, if the effect is what it looks like.",
+    "runs, about n (h/d)² would do, if the effect is what it looks like and as many bring p down to 0.05.",
     "Dominance": "One performance profile lies at or above the other at every τ, and above it somewhere. Certain, "
     "where that is so in 97.5 % of bootstrap samples.",
 }

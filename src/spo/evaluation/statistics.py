@@ -19,9 +19,11 @@ import numpy as np
 Scores = Sequence[np.ndarray]
 
 NUM_RESAMPLES = 10_000
+LEVEL = 0.05
+MEANINGFUL = 0.75
 _NORMAL_95 = 1.959964
-_LEVEL = 0.05
-_MEANINGFUL = 0.75
+#: Additions that an exact permutation test may take: a tenth of a second.
+_MOST_ADDITIONS = 100_000_000
 
 
 class Interval(NamedTuple):
@@ -176,7 +178,7 @@ def bootstrap(
     if all(task.shape[-1] >= 2 for scores in samples for task in scores):
         rng = np.random.default_rng(seed)
         resampled = [[_resample(task, num_resamples, rng) for task in scores] for scores in samples]
-        low, high = np.percentile(statistic(*resampled), [100 * _LEVEL / 2, 100 * (1 - _LEVEL / 2)], axis=0)
+        low, high = np.percentile(statistic(*resampled), [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)], axis=0)
     return Estimate(value, low, high) if value.ndim else Estimate(float(value), float(low), float(high))
 
 
@@ -184,6 +186,97 @@ def _resample(task: np.ndarray, num_resamples: int, rng: np.random.Generator) ->
     """[..., N] -> [resamples, ..., N]"""
     num_runs = task.shape[-1]
     return np.moveaxis(task[..., rng.integers(num_runs, size=(num_resamples, num_runs))], -2, 0)
+
+
+# Chance.
+
+
+def permutation_p_value(
+    a: Scores | Sequence[Sequence[float]],
+    b: Scores | Sequence[Sequence[float]],
+    *,
+    num_draws: int = 20_000,
+    seed: int = 0,
+) -> float:
+    """How often equal algorithms would have a P(A > B) at least as far from 0.5: a two-sided permutation test.
+
+    If A and B are equal, any division of a task's runs between them is as likely as the one that was seen. Runs change
+    sides within their task only. All divisions are counted. Where that would take long (more than sixty runs on each
+    side, or tasks with many different numbers of runs), `num_draws` of them are drawn instead.
+    """
+    a, b = _as_arrays(a), _as_arrays(b)
+    least = abs(float(probability_of_improvement(a, b)) - 0.5) - 1e-9  # equal but for rounding is as far
+    if _additions([(x.size, y.size) for x, y in zip(a, b, strict=True)]) <= _MOST_ADDITIONS:
+        chances = _chances(a, b)
+        distances = np.abs(np.linspace(0.0, 1.0, len(chances)) - 0.5)
+        return min(1.0, float(chances[distances >= least].sum()))
+    rng = np.random.default_rng(seed)
+    drawn = np.mean([_drawn(x, y, num_draws, rng) for x, y in zip(a, b, strict=True)], axis=0)
+    # The division that was seen is one of those that chance gives: with it, the test keeps its level.
+    return (1 + int(np.sum(np.abs(drawn - 0.5) >= least))) / (1 + num_draws)
+
+
+def _chances(a: Scores, b: Scores) -> np.ndarray:
+    """The probability of every value of P(A > B), evenly spaced from 0 to 1, over all divisions of the runs."""
+    halves = [2 * x.size * y.size for x, y in zip(a, b, strict=True)]
+    unit = math.lcm(*halves)  # tasks with different numbers of runs have steps of different size
+    chances = np.ones(1)
+    for x, y, count in zip(a, b, halves, strict=True):
+        of_task = np.zeros(unit + 1)
+        of_task[:: unit // count] = _chances_of_task(x, y)
+        chances = np.convolve(chances, of_task)
+    return chances
+
+
+def _chances_of_task(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The probability of 2U = 0, 1, ..., 2nk over all ways to take n of a task's n + k runs.
+
+    U is the sum of the ranks that were taken less n(n + 1) / 2, so ways are counted by how many runs were taken and
+    what their doubled ranks (integers, whatever the ties) come to.
+    """
+    n, k = a.size, b.size
+    least, most = n * (n + 1), n * (n + 1) + 2 * n * k
+    ways = np.zeros((n + 1, most + 1))
+    ways[0, 0] = 1
+    for rank in _doubled_ranks(a, b):
+        ways[1:, rank:] += ways[:-1, :-rank]
+    return ways[n, least:] / math.comb(n + k, n)
+
+
+def _drawn(a: np.ndarray, b: np.ndarray, num_draws: int, rng: np.random.Generator) -> np.ndarray:
+    """P(A > B) of one task in random divisions of its runs."""
+    n, k = a.size, b.size
+    ranks = rng.permuted(np.broadcast_to(_doubled_ranks(a, b), (num_draws, n + k)), axis=1)
+    return (ranks[:, :n].sum(axis=1) - n * (n + 1)) / (2 * n * k)
+
+
+def _doubled_ranks(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Ranks among all runs of the task, twice: equal scores share the mean of theirs, which may be a half."""
+    _, place, ties = np.unique(np.concatenate([a, b]), return_inverse=True, return_counts=True)
+    return (2 * np.cumsum(ties) - ties + 1)[place]
+
+
+def _additions(num_runs: Sequence[tuple[int, int]]) -> int:
+    """What `_chances` takes."""
+    of_tasks = sum((n + k) * n * (n * (n + 1) + 2 * n * k) for n, k in num_runs)
+    unit = math.lcm(*(2 * n * k for n, k in num_runs))
+    return of_tasks + unit**2 * len(num_runs) * (len(num_runs) - 1) // 2
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: at most 5 % of families of equals have one of 5 % or less.
+
+    The i-th smallest of m is multiplied by m - i + 1, and is no smaller than those before it.
+    """
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for smaller, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - smaller) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def p_in_words(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
 # Verdicts.
@@ -209,8 +302,8 @@ class Verdict(NamedTuple):
     better: str | None
     #: better, and an upper bound of its probability of improvement over 0.75
     meaningful: bool
-    #: how often two equal algorithms would come out with all runs of one above all of the other, in every task
-    chance_of_a_sweep: float
+    #: how often two equal algorithms would come out at least as far apart: of the permutation test
+    p_value: float
     #: runs per task that would decide it if the effect is as large as it looks; None: decided, or no effect to go by
     runs_needed: int | None
     dominance: Dominance
@@ -250,77 +343,93 @@ def verdict(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Verdict:
-    """Whether A is better than B, by the paper's rule.
+    """Whether A is better than B: by the paper's rule, and not by chance.
 
-    Significant when the 95 % interval of P(A > B) excludes 0.5; meaningful when its upper bound (that of the better
-    one) is over 0.75; otherwise undecided at this scale.
+    The paper's rule: significant when the 95 % interval of P(A > B) excludes 0.5; meaningful when its upper bound (that
+    of the better one) is over 0.75; otherwise undecided at this scale.
 
-    The rule alone would trust too few runs: two runs above two others have an interval [1, 1]. So a verdict also needs
-    more runs than chance could sort: two equal algorithms are sorted completely, one way or the other, with probability
-    2 / Π_m C(N_m + K_m, N_m), which must be at most 5 % (four runs each in one task, three each in two).
+    With few runs that interval is too narrow, and the rule alone tells equal algorithms apart in 6 to 10 % of cases
+    (four or five runs each in one task). So a verdict also needs a `permutation_p_value` of at most 5 %: four runs each
+    in one task decide only if all of one are above all of the other (p = 2/70; with one pair the other way, 4/70).
 
-    Of the runs that would decide it: the interval's half-width h towards 0.5 shrinks like 1 / √n, so an effect
-    d = |P - 0.5| seen with n runs is outside it from n (h / d)² runs on.
+    Of the runs that would decide it, if the effect d = |P - 0.5| is what it looks like: the interval's half-width h
+    towards 0.5, seen with n runs, shrinks like 1 / √n, so 0.5 is outside it from n (h / d)² runs on; and the test must
+    reach its level with them.
     """
     a, b = _as_arrays(a), _as_arrays(b)
     probability = bootstrap(probability_of_improvement, a, b, num_resamples=num_resamples, seed=seed)
+    p_value = permutation_p_value(a, b, seed=seed)
     num_runs = [(x.shape[-1], y.shape[-1]) for x, y in zip(a, b, strict=True)]
-    chance = min(1.0, 2 / math.prod(math.comb(n + k, n) for n, k in num_runs))
-    significant = (probability.low > 0.5 or probability.high < 0.5) and chance <= _LEVEL
     better = None
-    if significant:
+    if _excludes_a_half(probability) and p_value <= LEVEL:
         better = names[0] if probability.value > 0.5 else names[1]
-    meaningful = (better == names[0] and probability.high > _MEANINGFUL) or (
-        better == names[1] and probability.low < 1 - _MEANINGFUL
+    meaningful = (better == names[0] and probability.high > MEANINGFUL) or (
+        better == names[1] and probability.low < 1 - MEANINGFUL
     )
-    runs_needed = None if significant else _runs_needed(probability, num_runs)
+    runs_needed = None if better else _runs_needed(probability, num_runs)
     dominates = dominance(a, b, num_resamples=num_resamples, seed=seed)
-    sentence = _sentence(names, probability, better, meaningful, chance, runs_needed, num_runs)
-    return Verdict(names, probability, better, meaningful, chance, runs_needed, dominates, sentence)
+    sentence = _sentence(names, probability, p_value, better, meaningful, runs_needed, num_runs)
+    return Verdict(names, probability, better, meaningful, p_value, runs_needed, dominates, sentence)
+
+
+def _excludes_a_half(probability: Estimate) -> bool:
+    return bool(probability.low > 0.5 or probability.high < 0.5)
 
 
 def _runs_needed(probability: Estimate, num_runs: Sequence[tuple[int, int]]) -> int | None:
-    fewest = min(min(pair) for pair in num_runs)
-    # Too few to exclude chance, whatever the scores?
-    enough = next(n for n in range(1, 10) if 2 / math.comb(2 * n, n) ** len(num_runs) <= _LEVEL)
-    effect = abs(probability.value - 0.5)
+    effect, num_tasks = abs(probability.value - 0.5), len(num_runs)
     if effect == 0:
         return None
-    if math.isnan(probability.low):
-        return max(enough, fewest + 1)
-    half_width = (
-        probability.value - probability.low if probability.value > 0.5 else probability.high - probability.value
-    )
-    return max(enough, fewest + 1, math.ceil(fewest * (half_width / effect) ** 2))
+    fewest = min(min(pair) for pair in num_runs)
+    # One run has no interval, and what the test takes is at least z² / 6Md².
+    runs = max(2, fewest + 1, math.ceil(_NORMAL_95**2 / (6 * num_tasks * effect**2)))
+    if not math.isnan(probability.low):
+        bound = probability.low if probability.value > 0.5 else probability.high
+        runs = max(runs, math.ceil(fewest * ((probability.value - bound) / effect) ** 2))
+    while not _enough_for_the_test(effect, runs, num_tasks):
+        runs += 1
+    return runs
+
+
+def _enough_for_the_test(effect: float, runs: int, num_tasks: int) -> bool:
+    """Whether |P - 0.5| = effect, with so many runs on either side, has a p-value of at most 5 %.
+
+    By the normal approximation, σ² = (2n + 1) / 12Mn², less half a step of P, 1 / 2Mn².
+    """
+    deviation = math.sqrt((2 * runs + 1) / (12 * num_tasks)) / runs
+    return effect - 1 / (2 * num_tasks * runs**2) >= _NORMAL_95 * deviation
 
 
 def _sentence(
     names: tuple[str, str],
     probability: Estimate,
+    p_value: float,
     better: str | None,
     meaningful: bool,
-    chance: float,
     runs_needed: int | None,
     num_runs: Sequence[tuple[int, int]],
 ) -> str:
+    first, second = names
+    value, low, high = probability
     if better is not None:
-        other = names[1] if better == names[0] else names[0]
-        value, low, high = probability if better == names[0] else (1 - probability[i] for i in (0, 2, 1))
+        if better == second:
+            first, second, value, low, high = second, first, 1 - value, 1 - high, 1 - low
         weight = (
             "significant and meaningful" if meaningful else "significant, but small: the upper bound is not over 0.75"
         )
         return (
-            f"{better} is better than {other}: {weight}. P({better} > {other}) = {value:.2f} ({low:.2f} to {high:.2f})."
+            f"{first} is better than {second}: {weight}. P({first} > {second}) = {value:.2f} ({low:.2f} to {high:.2f}),"
+            f" {p_in_words(p_value)}."
         )
-    value, low, high = probability
     interval = "" if math.isnan(low) else f" ({low:.2f} to {high:.2f})"
     words = (
-        f"{names[0]} against {names[1]} is undecided at this scale: P({names[0]} > {names[1]}) = {value:.2f}{interval}"
+        f"{first} against {second} is undecided at this scale: P({first} > {second}) = {value:.2f}{interval}, "
+        f"{p_in_words(p_value)}"
     )
     if math.isnan(low):
         words += ", and a task with a single run has no interval"
-    elif not low <= 0.5 <= high:
-        words += f", but so few runs are sorted completely by chance {chance:.0%} of the time"
+    elif _excludes_a_half(probability):
+        words += ": the interval excludes 0.5, but the permutation test does not exclude chance"
     if runs_needed is None:
         return f"{words}. There is no effect to go by."
     runs = sorted({n for pair in num_runs for n in pair})
@@ -393,6 +502,8 @@ def _check_same_tasks(a: Scores, b: Scores) -> None:
 
 __all__ = [
     "AGGREGATES",
+    "LEVEL",
+    "MEANINGFUL",
     "NUM_RESAMPLES",
     "Curve",
     "Dominance",
@@ -404,6 +515,7 @@ __all__ = [
     "at_least_between_seeds",
     "bootstrap",
     "dominance",
+    "holm",
     "interquartile_mean",
     "mean",
     "mean_interval",
@@ -413,7 +525,9 @@ __all__ = [
     "normalise",
     "on_common_grid",
     "optimality_gap",
+    "p_in_words",
     "performance_profile",
+    "permutation_p_value",
     "probability_of_improvement",
     "sample_efficiency",
     "share_interval",
