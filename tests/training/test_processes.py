@@ -20,6 +20,8 @@ from spo.training.run_folder import load_learner
 from training.comparing import assert_same_bits, records
 from training.tiny_run import tiny_experiment
 
+pytestmark = pytest.mark.timeout(1200)
+
 NUM_PROCESSES = 2
 DEVICES_PER_PROCESS = 2
 #: Twelve iterations in six intervals, on all devices there are.
@@ -166,6 +168,7 @@ class _Listener(loop.SilentReporter):
 def main(folder: Path, resume: bool) -> dict[str, Any]:
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
+        time.sleep(2 * jax.process_index())  # one comes late: it may not matter which is where first
     listener = _Listener()
     summary = loop.train(EXPERIMENT, folder, reporter=listener, resume=resume, checkpoint_seconds=0.0)
     return {
