@@ -19,7 +19,7 @@ import spo
 from spo import presets
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.cli import main, training
-from spo.training import experiment, library, loop
+from spo.training import experiment, intervals, library, loop, processes
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
 
 
@@ -160,7 +160,7 @@ def test_where_a_run_goes(asked, capsys, tmp_path):
     _, folder, options = asked.pop()
     assert folder == tmp_path / "x"
     expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True}
-    assert options == expected | {"quiet": True, "wandb": "cubes"}
+    assert options == expected | {"quiet": True, "wandb": "cubes", "distributed": False}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +252,17 @@ def test_resume_goes_on_with_the_settings_of_the_run(run: Path, capsys, asked):
     assert (folder, options["resume"]) == (run, True)
     answer = spo_command(capsys, "train", "--resume", str(run), "--run", "elsewhere")
     assert (answer.code, "leave --run out" in answer.err) == (2, True)
+
+
+def test_one_of_several_processes_meets_the_others_before_it_trains(capsys, monkeypatch, tmp_path):
+    happened: list[str] = []
+    monkeypatch.setattr(processes, "join", lambda: happened.append("met"))
+    monkeypatch.setattr(processes, "is_first", lambda: False)  # nothing is drawn or said
+    monkeypatch.setattr(loop, "train", lambda *_, **__: happened.append("trained"))
+    answer = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--distributed")
+    assert (answer.code, answer.out, happened) == (0, "", ["met", "trained"])
+    answer = spo_command(capsys, "train", "--distributed")
+    assert (answer.code, "name it, with --run FOLDER" in answer.err) == (2, True)
 
 
 def test_a_device_without_enough_memory_is_answered_with_what_to_lower(capsys, monkeypatch, tmp_path):
@@ -425,8 +436,8 @@ def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest
     """Evaluations are told to go up and down: of two, the better one's parameters stay."""
 
     def params(steps: float, *returns: float) -> Any:
-        answers = iter([*returns, 0.0])  # the last is the final evaluation
-        monkeypatch.setattr(library, "_judge", lambda *_: {"return": next(answers)})
+        answers = iter([-1.0, *returns])  # the first is of untrained parameters
+        monkeypatch.setattr(intervals, "_evaluate", lambda *_, **__: {"episode/return": jnp.array([next(answers)])})
         evaluation = EvaluationConfig(num_evaluations=len(returns))
         agent = spo.train("tiny/bandit", steps, config=TINY_CONFIG, network=TINY_NETWORK, evaluation=evaluation)
         return jax.tree.leaves(agent.params)

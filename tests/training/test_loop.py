@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spo.algorithms.spo import SPOConfig
-from spo.training import checkpoints, loop
+from spo.training import checkpoints, intervals, loop
 from spo.training.experiment import EvaluationConfig, NetworkConfig, from_json, to_json
-from spo.training.loop import NonFiniteError, make_schedule, train
+from spo.training.intervals import NonFiniteError, make_schedule
+from spo.training.loop import train
 from spo.training.run_folder import RunFolder, list_runs, load_learner
 from spo.training.summary import summarise
 from training.comparing import Interrupter, assert_same_bits, last_checkpoint, records
@@ -102,8 +103,8 @@ def test_the_best_of_each_seed_is_kept(whole_run: Path):
 
 def test_best_is_chosen_per_seed():
     progress = checkpoints.Progress(5, 1, (0.5, 0.5, 0.5), (1, 2, 3), 0, 1, 0.0, 0.0, 0.0, None)
-    state = loop.TrainState({"w": jax.numpy.ones((3, 2))}, None)
-    best, kept = loop._keep_best(state, {"w": jax.numpy.zeros((3, 2))}, progress, np.array([0.4, 0.5, 0.6]))
+    state = intervals.TrainState({"w": jax.numpy.ones((3, 2))}, None)
+    best, kept = intervals.keep_best(state, {"w": jax.numpy.zeros((3, 2))}, progress, np.array([0.4, 0.5, 0.6]))
     np.testing.assert_array_equal(best["w"][:, 0], [0, 1, 1])
     assert kept.best_scores == (0.5, 0.5, 0.6)
     assert kept.best_iterations == (1, 5, 5)
@@ -215,7 +216,7 @@ def test_a_learner_is_loaded_to_act_with(whole_run: Path):
 def test_a_number_that_is_none_stops_training_at_the_last_good_state(
     whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    folder, run, calls = tmp_path / "run", loop._Programs.run, []
+    folder, run, calls = tmp_path / "run", intervals.Programs.run, []
 
     def poisoned(self: Any, state: Any) -> Any:
         state, metrics, seconds = run(self, state)
@@ -226,7 +227,7 @@ def test_a_number_that_is_none_stops_training_at_the_last_good_state(
         return state, metrics, seconds
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Programs, "run", poisoned)
+        patch.setattr(intervals.Programs, "run", poisoned)
         with pytest.raises(NonFiniteError, match=r"loss/value became nan in iterations 5 to 6 \(seed 1\)") as said:
             train(tiny_experiment(), folder, checkpoint_seconds=1e9)
     assert f"spo export {folder}" in str(said.value)

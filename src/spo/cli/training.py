@@ -40,6 +40,8 @@ def train(*arguments: str) -> None:
     if resume and parsed.run is not None:
         raise ValueError(f"A run is resumed where it lies, in {resume}: leave --run out.")
     experiment = options.experiment_from(parsed, other_task_options)
+    if parsed.distributed and not resume and parsed.run is None:
+        raise ValueError("Several processes write one folder: name it, with --run FOLDER, the same for all of them.")
     folder = Path(resume) if resume else parsed.run or _new_folder(preset or DEFAULT_PRESET)
     run(
         experiment,
@@ -49,6 +51,7 @@ def train(*arguments: str) -> None:
         deterministic=parsed.deterministic,
         quiet=parsed.quiet,
         wandb=parsed.wandb,
+        distributed=parsed.distributed,
     )
 
 
@@ -61,12 +64,15 @@ def run(
     deterministic: bool = False,
     quiet: bool = False,
     wandb: str | None = None,
+    distributed: bool = False,
 ) -> None:
     """Train with a display, then draw the learning curve and say what came of it."""
     import jax
 
-    from spo.training import loop, progress, report
+    from spo.training import intervals, loop, processes, progress, report
 
+    if distributed:
+        processes.join()
     reporter = progress.make_reporter(quiet)
     if wandb is not None:
         from spo.training.wandb import WandbReporter
@@ -83,7 +89,7 @@ def run(
         )
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # what a shell expects; the loop has said how to go on
-    except loop.NonFiniteError as error:
+    except intervals.NonFiniteError as error:
         print(f"spo: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except jax.errors.JaxRuntimeError as error:
@@ -93,6 +99,8 @@ def run(
             "The device ran out of memory. Fewer of these need less: --num-seeds, --num-envs, --search.num-particles, "
             "--batch-size, --replay-size, --evaluation.final-episodes."
         ) from error
+    if not processes.is_first():
+        return
     report.draw_learning_curve(
         folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
     )
@@ -112,6 +120,7 @@ def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
         option("resume", Path | None, None, "Go on with this run, as it was set up, from its last checkpoint."),
         option("start_from", Path | None, None, "Start with what an exported file has learned.", name="from"),
         option("deterministic", bool, False, "The same bits every time, on a GPU too: slower there."),
+        option("distributed", bool, False, "One of several processes, one per host, that train together."),
         option("quiet", bool, False, "Show nothing while it runs."),
         option("wandb", str | None, None, "Log to this project of Weights & Biases too."),
     ]

@@ -20,6 +20,7 @@ import orbax.checkpoint as ocp
 
 from spo._version import __version__
 from spo.algorithms.base import TrainState
+from spo.training import processes
 from spo.types import PRNGKey
 
 #: Checkpoints kept. The one before the last is there in case the last is damaged.
@@ -83,7 +84,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Saved:
         kept = iterations(folder)
         intact = f"The checkpoint of iteration {kept[-1]} is intact." if kept else "There is no earlier one."
         raise OSError(f"The checkpoint {target} can't be written: {_reason(error)}. {intact}") from error
-    if jax.process_index() == 0:
+    if processes.is_first():
         for iteration in iterations(folder)[:-NUM_KEPT]:
             _remove(folder / str(iteration))
     num_bytes = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
@@ -115,11 +116,15 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, say: Callable[
                 progress=progress,
             )
         except Exception as error:  # whatever Orbax and its stores raise at bytes that were not theirs
+            if jax.process_count() > 1:  # the others may have read it: they can't all fall back without asking
+                raise ValueError(
+                    f"The checkpoint {folder / str(iteration)} is damaged ({_reason(error)}): move it away, and the "
+                    "run is resumed from the one before."
+                ) from error
             say(f"The checkpoint of iteration {iteration} is damaged ({_reason(error)}) and left aside.")
-            if jax.process_index() == 0:
-                damaged = folder / f"{iteration}.damaged"
-                shutil.rmtree(damaged, ignore_errors=True)
-                (folder / str(iteration)).rename(damaged)
+            damaged = folder / f"{iteration}.damaged"
+            shutil.rmtree(damaged, ignore_errors=True)
+            (folder / str(iteration)).rename(damaged)
     else:
         if found:
             raise ValueError(f"No checkpoint in {folder} can be read: start a new run.")
@@ -250,7 +255,7 @@ def _named_arrays(tree: Any) -> dict[str, Any]:
 def _from_named_arrays(abstract: Any, arrays: dict[str, Any]) -> Any:
     def leaf(name: str, like: jax.ShapeDtypeStruct) -> Any:
         if _is_key(like):
-            return jax.device_put(jax.random.wrap_key_data(arrays[name]), like.sharding)
+            return processes.place_keys(arrays[name], like.sharding)
         return arrays[name] if like.size > 0 else jnp.zeros(like.shape, like.dtype, device=like.sharding)
 
     leaves = [leaf(name, like) for name, like in _named_leaves(abstract).items()]
@@ -281,7 +286,7 @@ def _restore_progress(path: Path) -> Progress:
 # --- Housekeeping -----------------------------------------------------------------------------------------------------
 def _remove_leftovers(folder: Path) -> None:
     """Drops what was being written, or removed, when an earlier process ended."""
-    if jax.process_index() == 0 and folder.exists():
+    if processes.is_first() and folder.exists():
         for path in folder.iterdir():
             if path.name.endswith((".orbax-checkpoint-tmp", ".removed")):
                 shutil.rmtree(path, ignore_errors=True)

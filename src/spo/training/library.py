@@ -1,22 +1,22 @@
 """Training as a function call, `spo.train(world, steps=1e5)`, and a saved run as an agent, `spo.load(folder)`.
 
-No folder, no display: for those, and for resuming, see `spo.training.loop`.
+The same intervals as those of `spo train`, without a folder and a display: for these, and for resuming, see
+`spo.training.loop`.
 """
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.spo import SPOConfig
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build, default_config
+from spo.training.intervals import Clock, Record, begin, evaluate_finally, go_on, make_chain
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
 #: For worlds that are small or cheap: learns from fewer steps than the paper's settings, which are `SPOConfig()`.
@@ -50,49 +50,54 @@ def train(
 ) -> Agent:
     """Trains on a world and returns the agent with the parameters of the best evaluation.
 
+    Its summary has the learning curve (`evaluations`), means over episodes before training (`initial`) and with the
+    best parameters (`final`, and `final_policy_only` without search), `env_steps` and `wall_seconds`.
+
     Args:
         world: a task, an environment (to train in, to be judged in and to plan with) or a name from `spo envs`.
-        steps: environment steps; the last iteration is finished.
+        steps: environment steps; the last interval is finished.
         seed: where all randomness comes from.
         algorithm, config, network, evaluation: as in an `Experiment`. Without a config, SPO's is `SMALL`, and another
             algorithm's the default of its own, which is the paper's.
-        on_evaluation: called with the means of every evaluation, such as `print`.
+        on_evaluation: called with the means of every evaluation during training, such as `print`.
     """
     task = _as_task(world)
     experiment = Experiment(
         task=task.train.name,
         algorithm=algorithm,
         steps=steps,
+        seed=seed,
+        num_devices=1,
         config=config or (SMALL if algorithm == "spo" else default_config(algorithm)),
         network=network,
-        num_devices=1,
+        evaluation=evaluation,
     )
-    _, made, program = build(experiment, task)
-    started = time.perf_counter()
-    key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
-    state = program.init(key_init)
-    num_iterations = max(1, -int(-steps // made.env_steps_per_iteration))
-    per_evaluation = -(-num_iterations // evaluation.num_evaluations)
-    judge = functools.partial(_judge, program.evaluate, evaluation)
-    best, best_return, curve = state.learner, -np.inf, []
-    done = 0
-    while done < num_iterations:
-        length = min(per_evaluation, num_iterations - done)
-        state, _ = program.run(state, length)
-        done += length
-        means = judge(state.learner, jax.random.fold_in(key_evaluation, done), evaluation.episodes)
-        curve.append({"env_steps": done * made.env_steps_per_iteration, **means})
-        if on_evaluation is not None:
-            on_evaluation(curve[-1])
-        if means["return"] > best_return:
-            best, best_return = state.learner, means["return"]
+    curve: list[Record] = []
+
+    def log(records: list[Record]) -> None:
+        (record,) = records  # of one seed
+        if record["kind"] != "train":
+            curve.append(record)
+        if on_evaluation is not None and _is_in_training(record):
+            on_evaluation(_point(record))
+
+    clock = Clock()
+    built = build(experiment, task)
+    chain = make_chain(experiment, built, clock)
+    position = begin(chain, log)
+    for reached in go_on(chain, log, position):
+        position = reached
+    evaluate_finally(chain, log, position)
+    initial, *_, final = curve
     summary = {
-        "env_steps": done * made.env_steps_per_iteration,
-        "final": judge(best, key_final, evaluation.final_episodes),
-        "evaluations": curve,
-        "wall_seconds": time.perf_counter() - started,
+        "env_steps": final["env_steps"],
+        "initial": _means(initial),
+        "final": _means(final),
+        "final_policy_only": _means(final, "policy_only"),
+        "evaluations": [_point(record) for record in curve if _is_in_training(record)],
+        "wall_seconds": clock.wall_seconds(),
     }
-    return make_agent(made, _member(best, 0), summary)
+    return make_agent(built.algorithm, _member(position.best_learner, 0), summary)
 
 
 def load(folder: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
@@ -134,12 +139,19 @@ def _as_task(world: Task | Environment | str) -> Task:
     )
 
 
-def _judge(
-    evaluate: Callable[..., Any], evaluation: EvaluationConfig, learner: Any, key: PRNGKey, num_episodes: int
-) -> dict[str, float]:
-    episodes = evaluate(learner, key, num_episodes, evaluation.use_search, evaluation.greedy)
-    values = {"return": episodes.returns, "length": episodes.lengths, **episodes.metrics}
-    return {name: float(np.mean(value)) for name, value in values.items()}
+def _is_in_training(record: Record) -> bool:
+    return record["kind"] == "evaluation" and record["iteration"] > 0
+
+
+def _point(record: Record) -> dict[str, float]:
+    """Of the learning curve."""
+    return {"env_steps": record["env_steps"], **_means(record)}
+
+
+def _means(record: Record, prefix: str = "episode") -> dict[str, float]:
+    """Over the episodes of a record, with their number and the spread of their returns."""
+    metrics = record["metrics"].items()
+    return {name.removeprefix(f"{prefix}/"): value for name, value in metrics if name.startswith(f"{prefix}/")}
 
 
 def _member(learner: Any, member: int) -> Any:

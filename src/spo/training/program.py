@@ -44,6 +44,11 @@ def make_mesh(num_devices: int | None = None) -> Mesh:
                 f"num_devices must lie between 1 and the {len(devices)} devices there are, got {num_devices}."
             )
         devices = devices[:num_devices]
+    if len({device.process_index for device in devices}) < jax.process_count():
+        raise ValueError(
+            f"The {jax.process_count()} processes train together, and {num_devices} devices would leave some of them "
+            "without one: leave num_devices out to use all."
+        )
     return Mesh(np.array(devices), (DEVICE_AXIS,))
 
 

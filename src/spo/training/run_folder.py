@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jax
 
 from spo._version import __version__
-from spo.training import checkpoints
+from spo.training import checkpoints, processes
 from spo.training.experiment import Experiment, build, from_json, to_json
 from spo.training.program import shardings
 
@@ -40,7 +40,7 @@ class RunFolder:
 
     @property
     def metrics_path(self) -> Path:
-        """One record per line, seed and interval, see `loop`."""
+        """One record per line, seed and interval, see `intervals`."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -77,14 +77,17 @@ class RunFolder:
         if folder.path.exists() and not folder.path.is_dir():
             raise ValueError(f"{folder.path} is a file: choose another folder for the run.")
         origin = None
-        if jax.process_index() == 0:
+        if start_from is not None:
+            header = checkpoints.read_header(start_from)
+            origin = {"file": Path(start_from).name, "env_steps": header["env_steps"], "which": header["which"]}
+        processes.wait_for_all("the folder is free")
+        if processes.is_first():
             folder.path.mkdir(parents=True, exist_ok=True)
             if start_from is not None:
-                header = checkpoints.read_header(start_from)
                 shutil.copyfile(start_from, folder.start_path)
-                origin = {"file": Path(start_from).name, "env_steps": header["env_steps"], "which": header["which"]}
             # Last, and at once: a folder with this file is a run, whatever happens from here on.
             write_json(folder.config_path, {"spo_version": __version__, "start_from": origin, **to_json(experiment)})
+        processes.wait_for_all("the folder is there")
         return folder
 
     @classmethod
