@@ -335,6 +335,8 @@ ENVS = {"discrete": 768, "continuous": 1024}
 LEFT_OPEN: dict[str, dict[str, Any]] = {
     "spo": {
         "old_policy": "target",
+        "decay_learning_rates": False,
+        "correct_root_exploration": False,
         "fixed_temperature": False,
         "trust_region": True,
         "search.resample_last": True,

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "results" / "benchmarks"
+RUNS = ROOT / "results" / "runs"
 README = ROOT / "README.md"
 SPEED = "env_steps_per_second"
 
@@ -64,6 +65,41 @@ def seeds_at_once(rows: list[Row]) -> list[Row]:
     return together
 
 
+def cube_trials() -> list[Row]:
+    """SPO on the cube with one thing or another changed: what, and the share of cubes solved after so many steps."""
+    plain = RUNS / "h200" / "spo_rubiks_cube"
+    # What later versions can change and this run could not.
+    paper = {"search.readout": "last", "correct_root_exploration": False} | settings_of(plain)
+    rows = []
+    for folder in [plain, *sorted((RUNS / "h200" / "cube_trials").glob("*/*"))]:
+        changed = [f"{name} {value}" for name, value in settings_of(folder).items() if paper.get(name) != value]
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        solved = {
+            round(record["env_steps"] / 2e6) * 2: record["metrics"]["episode/solved"]
+            for record in records
+            if record["kind"] == "evaluation"
+        }
+        summary = json.loads((folder / "summary.json").read_text())
+        rows.append(
+            {
+                "start": "near 0" if folder.parent.name == "critic_starts_near_0" else "anywhere",
+                "changed": ", ".join(changed) or "nothing (128 cubes)",
+                **{f"at_{millions}": solved.get(millions) for millions in (2, 4, 10, 20)},
+                "alone": summary["final_solve_rate_policy_only"],
+            }
+        )
+    return sorted(rows, key=lambda row: (row["start"], row["changed"]))
+
+
+def settings_of(folder: Path) -> Row:
+    """The settings of a run that decide how it learns, by their names on the command line."""
+    config = json.loads((folder / "config.json").read_text())
+    search = config["config"].pop("search")
+    named = config["config"] | {f"search.{name}": value for name, value in search.items()}
+    named |= {f"task.{name}": value for name, value in config["task_options"].items()}
+    return named | {f"network.{name}": value for name, value in config["network"].items()}
+
+
 # Tables.
 
 PHASES = [("phase", "phase"), ("milliseconds", "milliseconds"), ("kernels", "kernels")]
@@ -73,6 +109,7 @@ EXPERIMENT = [
     ("settings", "settings"),
     ("physics", "task_options.physics"),
     ("network in", "dtype"),
+    ("deterministic", "deterministic"),
 ]
 TRAINING = [
     *EXPERIMENT,
@@ -123,7 +160,9 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
     ),
     "cpu/training": (lambda: one_seed(training("cpu")), TRAINING),
     "first_update": (
-        lambda: one_seed(training("h200")) + one_seed(training("cpu")),
+        lambda: [
+            row for row in one_seed(training("h200")) + one_seed(training("cpu")) if row["seconds_to_first_update"]
+        ],
         [("hardware", "device"), *EXPERIMENT, ("seconds to the first update", "seconds_to_first_update")],
     ),
     "h200/profile_cube": (lambda: stored("h200/profile_cube"), PHASES),
@@ -138,11 +177,22 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
         ],
     ),
 }
-#: Tables of rows that other tables on the page show, with their sources.
-SOURCES_ABOVE = {"first_update"}
+TABLES["h200/cube_trials"] = (
+    cube_trials,
+    [
+        ("changed", "changed"),
+        ("critic starts", "start"),
+        *((f"solved at {millions}e6", f"at_{millions}") for millions in (2, 4, 10, 20)),
+        ("policy alone, end", "alone"),
+    ],
+)
+#: Tables whose rows come from runs, or from other tables on the page, and have their source there.
+SOURCES_ELSEWHERE = {"first_update", "h200/cube_trials"}
 
 
 def cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
     if isinstance(value, int) and value >= 10_000:
@@ -162,16 +212,19 @@ def table(rows: list[Row], columns: Columns) -> str:
     """The rows in Markdown. A column that no row has anything for is left out."""
     if not rows:
         return "Not measured yet."
-    columns = [(heading, key) for heading, key in columns if any(find(row, key) is not None for row in rows)]
+    columns = [(heading, key) for heading, key in columns if any(cell(find(row, key)) for row in rows)]
     lines = ["| " + " | ".join(heading for heading, _ in columns) + " |", "|---" * len(columns) + "|"]
     lines += ["| " + " | ".join(cell(find(row, key)) for _, key in columns) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def sources(rows: list[Row]) -> str:
-    """Where the rows come from."""
-    named = dict.fromkeys(f"{row['device']}, jax {row['jax']}, {row['date']}: `{row['command']}`" for row in rows)
-    return "".join(f"\n\n{source}" for source in named)
+    """Where the rows come from: a line for each machine and day, with what was typed there."""
+    typed: dict[str, dict[str, None]] = {}
+    for row in rows:
+        where = f"{row['device']}, jax {row['jax']}, {row['date']}"
+        typed.setdefault(where, {})[f"`{row['command']}`"] = None
+    return "".join(f"\n\n{where}: {', '.join(commands)}" for where, commands in typed.items())
 
 
 def headline(rows: list[Row]) -> str:
@@ -198,7 +251,7 @@ def replace(page: str, mark: str, text: str) -> str:
 
 def written(page: str) -> str:
     for name, (rows, columns) in TABLES.items():
-        where_from = "" if name in SOURCES_ABOVE else sources(rows())
+        where_from = "" if name in SOURCES_ELSEWHERE else sources(rows())
         page = replace(page, f"table {name}", table(rows(), columns) + where_from)
     return page
 
