@@ -105,6 +105,24 @@ def test_a_world_it_can_not_do_is_refused_with_a_sentence(algorithm: str, world:
 
 
 @every_pair
+def test_updates_can_be_skipped(algorithm: str, world: str):
+    """Every algorithm runs its updates where those that ruin something can be left out."""
+    config_type, _ = ALGORITHMS[algorithm]
+    experiment = Experiment(
+        task=world,
+        algorithm=algorithm,
+        config=config_type(**SIZES[algorithm]),
+        network=NetworkConfig(width=16, depth=1),
+        num_devices=1,
+        skip_nonfinite_updates=True,
+    )
+    program = build(experiment).program
+    state = jax.eval_shape(program.init, jax.random.key(0))
+    _, metrics = jax.eval_shape(lambda state: program.run(state, 1), state)
+    assert "skipped_updates" in metrics
+
+
+@every_pair
 def test_same_seed_same_bits(algorithm: str, world: str):
     program = built(algorithm, world, 2).program
     assert_same_bits(trained(algorithm, world, 2), program.run(program.init(jax.random.key(0)), 3))

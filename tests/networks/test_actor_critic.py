@@ -261,6 +261,18 @@ def test_parameters_stack_over_seeds(name):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), params, network.init(keys[seed], spec))
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_values_start_near_zero(name):
+    """A critic that starts some way off decides for millions of steps how sharp a search is."""
+    network, spec, _ = small(name)
+    for seed in range(5):
+        params = network.init(jax.random.key(seed), spec)
+        values = jax.vmap(lambda observation, params=params: network.critic(params, observation))(
+            observations(KEY, spec, 32)
+        )
+        assert np.abs(values).max() < 0.1
+
+
 # --- Types ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,69 @@
+"""What SPO's options do, seen in what a step leaves behind."""
+
+import jax
+import numpy as np
+import pytest
+
+from spo.algorithms.base import Setting
+from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
+from spo.environments import make
+from spo.networks import mlp_architecture
+from spo.training.program import make_mesh, make_program
+
+TASK = make("tiny/bandit")
+ARCHITECTURE = mlp_architecture(depth=1, width=8)
+SIZES = {"rollout_length": 2, "sequence_length": 2, "num_updates": 2, "batch_size": 4}
+
+
+def make_bandit_program(config: SPOConfig, total_env_steps: float = 1e6):
+    algorithm = make_spo(Setting(TASK, ARCHITECTURE, total_env_steps), config)
+    return make_program(algorithm, TASK.evaluation, make_mesh(1), num_seeds=1)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_corrected_noise_is_not_learned(corrected: bool):
+    """At a temperature at which advantages count for nothing, what is learned is the prior: the policy, which starts
+    uniform, or the policy with its noise, which for so small an alpha puts nearly all of .8 on one action."""
+    num_envs, num_actions = 256, TASK.train.action_spec.num_actions
+    config = SPOConfig(
+        **SIZES,
+        num_envs=num_envs,
+        replay_size=2 * num_envs,
+        initial_temperature=1e6,
+        fixed_temperature=True,
+        root_exploration_weight=0.8,
+        correct_root_exploration=corrected,
+        search=SearchConfig(num_particles=256, horizon=1, resample_period=None, resample_last=False, unroll=1),
+    )
+    program = make_bandit_program(config)
+    state, _ = program.run(program.init(jax.random.key(0)), 1)
+    plans = jax.tree.map(lambda x: np.asarray(x)[0, 0].reshape(2 * num_envs, -1), state.worker.replay.experience.extras)
+    learned = np.stack([np.bincount(a, w, num_actions) for a, w in zip(plans.root_actions, plans.weights, strict=True)])
+    heaviest = learned.max(axis=1).mean()
+    if corrected:
+        # 256 draws, each of effective weight at least 1 / (1 - .8) below its nominal one.
+        assert heaviest < 1 / num_actions + 0.15
+        np.testing.assert_allclose(np.exp(plans.log_prior).sum(axis=1), 1.0, rtol=1e-5)
+    else:
+        assert heaviest > 0.8
+
+
+def test_rates_decay_to_nothing_over_the_run():
+    config = SPOConfig(
+        **SIZES,
+        num_envs=4,
+        replay_size=16,
+        decay_learning_rates=True,
+        search=SearchConfig(num_particles=4, horizon=1, resample_period=1, unroll=1),
+    )
+    program = make_bandit_program(config, total_env_steps=2 * 4 * 2)
+    start = program.init(jax.random.key(0))
+    middle, _ = program.run(start, 2)
+    end, _ = program.run(middle, 1)
+
+    def moved(before, after):
+        return [not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
+
+    assert any(moved(start.learner.params, middle.learner.params))
+    assert not any(moved(middle.learner.params, end.learner.params))
+    assert any(moved(middle.learner.duals, end.learner.duals)), "the duals have a rate of their own"
