@@ -324,7 +324,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
         # Critic: GAE over the real rollout, with values of the target critic.
         gae = functools.partial(returns.gae, gamma=config.gamma, gae_lambda=config.gae_lambda)
-        targets = jax.vmap(gae)(batch.reward, *target_values, batch.terminated, batch.truncated).targets
+        targets = jax.vmap(gae)(
+            batch.reward, target_values[0], target_values[1], batch.terminated, batch.truncated
+        ).targets
         value_loss = jnp.mean(losses.squared_error(values, targets))
 
         # Actor: maximum likelihood of the search's root actions (departure 12: the paper's line forgets it) ...
