@@ -75,7 +75,7 @@ def main(claim: Claim, find: Callable[[Setup], Finding]) -> None:
         "--scale",
         choices=SCALES,
         default="cpu",
-        help="smoke: that it runs; cpu: ten minutes on two cores; paper: the paper's settings, for a GPU",
+        help="smoke: that it runs; cpu: ten to twenty minutes on two cores; paper: the paper's settings, for a GPU",
     )
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "claims", help="where training runs lie")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "claims", help="where findings go")

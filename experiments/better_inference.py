@@ -9,7 +9,7 @@ The winner has the least mean KL over both budgets on the even states. It is jud
 in choosing it: held if its KL is less than that of the paper's inference at both budgets, by the 95 % interval of the
 paired difference over states; not held if it is greater at either.
 
-Then the cube is trained with the paper's inference and with the winner, four seeds each. What comes of it is in the
+Then the cube is trained with the paper's inference and with the winner, five seeds each. What comes of it is in the
 details and no part of the verdict.
 """
 
