@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -63,9 +63,16 @@ def test_runs_at_a_tiny_size(script, arguments, columns, tmp_path):
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    """A script of benchmarks/ as a module, by name."""
+    """A script of benchmarks/ as a module, by name; loaded from its file, since the tests have a `training` too."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 def small_set_rows():

@@ -233,7 +233,7 @@ SLOW = {
     "slippery": Probe(150),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    "lqr": Probe(300, value_error=0.7, action_error=0.2),  # of 5.8: Q is that of a policy that still explores
+    "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q is that of a policy that still explores
 }
 PROBES = FAST | SLOW
 

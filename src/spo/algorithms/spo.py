@@ -186,7 +186,9 @@ def make_search(config: SearchConfig, distribution: Distribution) -> Callable[..
 def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     """SPO on a task, as the training loop takes it."""
     task = setting.task
-    network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture)
+    # Departure 16: where rewards are rare, a critic that starts off by a constant, another one for every seed, takes
+    # millions of steps to unlearn it, and until then the constant decides how sharp the search is.
+    network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture, value_gain=0.01)
     action_spec, distribution = task.train.action_spec, network.distribution
     num_envs = share("num_envs", config.num_envs, setting.num_devices)
     trust_region = make_trust_region(

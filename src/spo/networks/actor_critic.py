@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from spo.distributions import Distribution, categorical, tanh_gaussian
 from spo.networks.architectures import Architecture, paper_architecture
-from spo.networks.heads import CategoricalHead, GaussianHead, ValueHead
+from spo.networks.heads import VALUE_GAIN, CategoricalHead, GaussianHead, ValueHead
 from spo.types import ActionSpec, Array, Bool, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
 ObservationSpec: TypeAlias = PyTree[jax.ShapeDtypeStruct]
@@ -133,15 +133,20 @@ def separate_torsos(
 
 
 def make_network(
-    observation_spec: ObservationSpec, action_spec: ActionSpec, architecture: Architecture | None = None
+    observation_spec: ObservationSpec,
+    action_spec: ActionSpec,
+    architecture: Architecture | None = None,
+    *,
+    value_gain: float = VALUE_GAIN,
 ) -> ActorCritic:
     """An actor and a critic for a world, with the paper's network for that kind of world unless told otherwise.
 
-    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
+    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds. `value_gain`
+    is that of the critic's last layer: a small one makes values start near 0.
     """
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     layers = (architecture.head_sizes, architecture.head_activation)
-    value_head = ValueHead(*layers, dtype=architecture.dtype)
+    value_head = ValueHead(*layers, dtype=architecture.dtype, gain=value_gain)
     policy_head: nn.Module
     if isinstance(action_spec, DiscreteActions):
         policy_head = CategoricalHead(action_spec.num_actions, *layers, dtype=architecture.dtype)

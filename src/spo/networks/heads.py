@@ -15,10 +15,8 @@ from spo.distributions import Gaussian, masked_logits
 from spo.networks.torsos import MLP, Activation, check_sizes, dense
 from spo.types import Array, Bool, Float
 
-#: Of every output: a policy starts near uniform, and values near 0. With gain 1 a critic would start some way off, by a
-#: constant that differs from seed to seed and takes millions of steps to unlearn where rewards are rare; until then it
-#: decides how sharp a search is.
-OUTPUT_GAIN = 0.01
+POLICY_GAIN = 0.01
+VALUE_GAIN = 1.0
 
 
 class CategoricalHead(nn.Module):
@@ -38,7 +36,7 @@ class CategoricalHead(nn.Module):
         self, features: Float[Array, " F"], action_mask: Bool[Array, " A"] | None = None
     ) -> Float[Array, " A"]:
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
-        logits = dense(self.num_actions, OUTPUT_GAIN, jnp.float32, name="logits")(features)
+        logits = dense(self.num_actions, POLICY_GAIN, jnp.float32, name="logits")(features)
         return logits if action_mask is None else masked_logits(logits, action_mask)
 
 
@@ -72,8 +70,8 @@ class GaussianHead(nn.Module):
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
         # The inverse of softplus, so that the scale itself starts at `initial_scale`.
         raw_initial_scale = math.log(math.expm1(self.initial_scale - self.min_scale))
-        mean = dense(self.size, OUTPUT_GAIN, jnp.float32, name="mean")(features)
-        raw_scale = dense(self.size, OUTPUT_GAIN, jnp.float32, bias=raw_initial_scale, name="raw_scale")(features)
+        mean = dense(self.size, POLICY_GAIN, jnp.float32, name="mean")(features)
+        raw_scale = dense(self.size, POLICY_GAIN, jnp.float32, bias=raw_initial_scale, name="raw_scale")(features)
         return Gaussian(mean=mean, scale=nn.softplus(raw_scale) + self.min_scale)
 
 
@@ -92,7 +90,7 @@ class ActionValuesHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, " F"]) -> Float[Array, " A"]:
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
-        return dense(self.num_actions, OUTPUT_GAIN, jnp.float32, name="values")(features)
+        return dense(self.num_actions, VALUE_GAIN, jnp.float32, name="values")(features)
 
 
 class ValueHead(nn.Module):
@@ -101,8 +99,9 @@ class ValueHead(nn.Module):
     hidden_sizes: Sequence[int] = ()
     activation: Activation = nn.relu
     dtype: DTypeLike = jnp.float32
+    gain: float = VALUE_GAIN
 
     @nn.compact
     def __call__(self, features: Float[Array, " F"]) -> Float[Array, ""]:
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
-        return dense(1, OUTPUT_GAIN, jnp.float32, name="value")(features)[0]
+        return dense(1, self.gain, jnp.float32, name="value")(features)[0]

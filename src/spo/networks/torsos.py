@@ -4,8 +4,8 @@ Every module is written for one observation; `vmap` makes batches, and turns eac
 convolution. `dtype` is the type of the computation, parameters are always float32.
 
 Initialisation, here and in the heads, is the common practice of the field: orthogonal matrices with gain √2 for hidden
-layers (a ReLU halves the mean square), gain 1 for linear layers that lead into a residual stack, 0.01 for outputs (so
-that a policy starts near uniform and values near 0), and zero biases.
+layers (a ReLU halves the mean square), gain 1 for linear layers that lead into a residual stack, 0.01 for the output of
+a policy (so that it starts near uniform), 1 for the output of a value unless told otherwise, and zero biases.
 """
 
 import math
