@@ -141,8 +141,8 @@ def make_network(
 ) -> ActorCritic:
     """An actor and a critic for a world, with the paper's network for that kind of world unless told otherwise.
 
-    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds. `value_gain`
-    is that of the critic's last layer: a small one makes values start near 0.
+    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
+    `value_gain` is that of the critic's last layer: a small one makes values start near 0.
     """
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     layers = (architecture.head_sizes, architecture.head_activation)
