@@ -174,7 +174,7 @@ SLOW_DISCRETE = {
 }
 CONTINUOUS = {"continuous_bandit": Probe()}
 SLOW_CONTINUOUS = {
-    "continuous_context": Probe(150, value_error=0.1),
+    "continuous_context": Probe(300, value_error=0.1, action_error=0.15),
     "continuous_credit": Probe(150, value_error=0.1, action_error=0.2),
     "lqr": Probe(300, value_error=1.0, action_error=0.3),  # actions reach 0.6, values -5.8
 }
