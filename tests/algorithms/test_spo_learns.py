@@ -1,5 +1,7 @@
 """SPO learns the value and the action of worlds whose answers are known, each in seconds (see `probes`)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ SLOW_DISCRETE = {
     "masked": Probe(),
     "tree": Probe(150),
     "cliff": Probe(200, value_error=0.3),
-    "slippery": Probe(150, value_error=0.1),  # what is learned is worth less for the noise at the root
+    "slippery": Probe(150),
 }
 CONTINUOUS = {"continuous_bandit": Probe()}
 SLOW_CONTINUOUS = {
@@ -51,7 +53,9 @@ PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
 @pytest.mark.parametrize("name", names(DISCRETE | CONTINUOUS, SLOW_DISCRETE | SLOW_CONTINUOUS))
 def test_learns(name: str):
-    check("spo", CONFIG, name, PROBES[name])
+    # In "slippery" noise at the root costs: values learned with it are 0.06 too low.
+    config = dataclasses.replace(CONFIG, root_exploration_weight=0.0) if name == "slippery" else CONFIG
+    check("spo", config, name, PROBES[name])
 
 
 @pytest.mark.parametrize("other_gamma", [0.8, 1.0])

@@ -187,7 +187,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     """SPO on a task, as the training loop takes it."""
     task = setting.task
     # Departure 16: where rewards are rare, a critic that starts off by a constant, another one for every seed, takes
-    # millions of steps to unlearn it, and until then the constant decides how sharp the search is.
+    # millions of steps to unlearn it, and until then the constant acts on the search like another temperature.
     network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture, value_gain=0.01)
     action_spec, distribution = task.train.action_spec, network.distribution
     num_envs = share("num_envs", config.num_envs, setting.num_devices)

@@ -135,9 +135,8 @@ class ResidualMLP(nn.Module):
 class StickerLayer(nn.Module):
     """Each sticker's colour becomes `embedding_size` numbers, and a linear layer to `width` reads them all.
 
-    The two are one linear map of the one-hot stickers. Composed, they are one matrix product per batch, where the
-    embedding alone would take longer than a layer of the network. A lookup would do for the values, but its gradient is
-    a scatter-add, in which all stickers of a batch compete for a few rows.
+    The two are one linear map of the one-hot stickers, and so one matrix product per batch. A lookup would do for the
+    values, but its gradient is a scatter-add, in which all stickers of a batch compete for a few rows.
     """
 
     width: int
