@@ -2,6 +2,7 @@
 
     python benchmarks/training.py --out results/benchmarks/h200/training.json
     python benchmarks/training.py --num-envs 64             the same search and learner at a size for two CPU cores
+    python benchmarks/training.py --side-by-side            all programs compiled at once before the first is timed
     python benchmarks/training.py --tiny                    that it runs, not how fast
 
 One call of the compiled program is an interval of iterations, as in `spo train`, and ends when its metrics are on the
@@ -17,18 +18,24 @@ there alone, with as many environments.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
+import os
 import pathlib
 import subprocess
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import _timing
 import jax
 import numpy as np
 
 from spo import presets
+from spo.algorithms.base import Algorithm
+from spo.training import checkpoints
 from spo.training.experiment import ALGORITHMS, Experiment, build
+from spo.training.program import shardings
 
 TASKS = ("paper/rubiks_cube", "paper/ant")
 #: (hardware, algorithm, preset, number of environments) -> environment steps per second
@@ -40,6 +47,8 @@ REFERENCE = {
     ("CPU, 2 cores", "spo", "paper/rubiks_cube", 64): 200,  # 130 to 200 were measured: its best
     ("CPU, 2 cores", "spo", "paper/ant", 64): 98,
 }
+#: An iteration of these takes a second or so: an interval has one or two of them.
+LONG_ITERATIONS = {("mpo", "paper/ant"), ("smc_ent", "paper/ant")}
 CAN_NOT = {("alphazero", "paper/ant"), ("gumbel_alphazero", "paper/ant"), ("sampled_alphazero", "paper/rubiks_cube")}
 #: With these a CPU does an iteration in a second or so.
 TINY = {
@@ -65,19 +74,27 @@ def main() -> None:
     parser.add_argument("--deterministic", action="store_true", help="as `spo train --deterministic`: the cost of it")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="of the task")
     parser.add_argument("--intervals", type=int, default=6, help="how many to time; at least 5 for a figure to keep")
-    parser.add_argument("--iterations", type=int, default=20, help="of an interval; of a tree search there is one")
+    parser.add_argument("--iterations", type=int, default=20, help="of an interval; fewer where one is long")
+    parser.add_argument("--side-by-side", action="store_true", help="compile all at once; no time to the first update")
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
     parser.add_argument("--out", type=pathlib.Path, help="write the rows to this JSON file")
     options = parser.parse_args()
 
+    chosen = [
+        (task, experiment(task, algorithm, options))
+        for task in options.tasks
+        for algorithm in options.algorithms
+        if (algorithm, task) not in CAN_NOT
+    ]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        ahead = [pool.submit(prepare, one, task, options) for task, one in chosen] if options.side_by_side else []
+        concurrent.futures.wait(ahead)
     rows = []
-    for task in options.tasks:
-        for algorithm in options.algorithms:
-            if (algorithm, task) in CAN_NOT:
-                continue
-            rows.append(measure(experiment(task, algorithm, options), task, options) | _timing.provenance())
-            _timing.write_rows(rows, options.out)
-            print(sentence(rows[-1]), flush=True)
+    for index, (task, one) in enumerate(chosen):
+        prepared = ahead[index].result() if ahead else prepare(one, task, options)
+        rows.append(measure(prepared, one, task, options) | _timing.provenance())
+        _timing.write_rows(rows, options.out)
+        print(sentence(rows[-1]), flush=True)
 
 
 def experiment(task: str, algorithm: str, options: argparse.Namespace) -> Experiment:
@@ -103,17 +120,33 @@ def settings(task: str, algorithm: str, num_envs: int, *, tiny: bool) -> str:
     return name if num_envs == presets.get(task, algorithm).config.num_envs else f"{name}, {num_envs} envs"
 
 
-def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[str, Any]:
-    start = time.perf_counter()
-    _, algorithm, program = build(chosen)
-    state = jax.block_until_ready(program.init(jax.random.key(0)))
-    # A tree search takes seconds for an iteration, the others milliseconds.
-    in_a_tree = hasattr(chosen.config, "num_simulations")
-    num_iterations = 1 if in_a_tree else options.iterations
+class Prepared(NamedTuple):
+    """A run that is compiled and has done nothing yet."""
 
+    algorithm: Algorithm
+    init: Callable[..., Any]
+    run: Callable[..., Any]
+    num_iterations: int  # of an interval
+    in_a_tree: bool
+    began: float
+
+
+def prepare(chosen: Experiment, task: str, options: argparse.Namespace) -> Prepared:
+    began = time.perf_counter()
+    _, algorithm, program = build(chosen)
+    in_a_tree = hasattr(chosen.config, "num_simulations")
+    long = (chosen.algorithm, task) in LONG_ITERATIONS
+    num_iterations = 1 if in_a_tree else min(2, options.iterations) if long else options.iterations
+    state = checkpoints.abstract_state(program.init, shardings(program.mesh))
     run = program.run.lower(state, num_iterations).compile(
         compiler_options={"xla_gpu_deterministic_ops": True} if options.deterministic else None
     )
+    return Prepared(algorithm, program.init, run, num_iterations, in_a_tree, began)
+
+
+def measure(prepared: Prepared, chosen: Experiment, task: str, options: argparse.Namespace) -> dict[str, Any]:
+    algorithm, init, run, num_iterations, in_a_tree, start = prepared
+    state = jax.block_until_ready(init(jax.random.key(0)))
     seconds, processor_seconds = [], []
     for number in range(1 + options.intervals):
         began, processor_began = time.perf_counter(), time.process_time()
@@ -151,7 +184,8 @@ def measure(chosen: Experiment, task: str, options: argparse.Namespace) -> dict[
         "by_interval": rates.round().tolist(),
         # Of all our threads together: what can be compared on a CPU that other programs share.
         "processor_seconds_per_env_step": min(processor_seconds[1:]) / env_steps,
-        "seconds_to_first_update": to_first_update,  # from nothing to the end of the first iteration
+        # From nothing to the end of the first iteration; what was compiled beside others took longer than alone.
+        "seconds_to_first_update": None if options.side_by_side else to_first_update,
         "reference_env_steps_per_second": reference if comparable else None,
         "commit": commit(),
     }
@@ -175,6 +209,8 @@ def sentence(row: dict[str, Any]) -> str:
     if row["reference_env_steps_per_second"]:
         times = row["env_steps_per_second"] / row["reference_env_steps_per_second"]
         text += f", {times:.2f} times the reference"
+    if row["seconds_to_first_update"] is None:
+        return text
     return f"{text}; first update after {row['seconds_to_first_update']:.0f} s"
 
 

@@ -48,12 +48,14 @@ class Setup(NamedTuple):
     out: pathlib.Path  # folder of the findings
     steps: float | None = None  # of every training run, where that is not what the scale has
     num_seeds: int | None = None  # as well
+    worlds: tuple[str, ...] = ()  # some of the scale's; empty: all of them
 
     @property
     def shortened(self) -> str:
         """How training differs from what the scale has, in the words of the command line; empty if it does not."""
+        worlds = f" --worlds {' '.join(self.worlds)}" if self.worlds else ""
         steps = "" if self.steps is None else f" --steps {self.steps:g}"
-        return steps + ("" if self.num_seeds is None else f" --num-seeds {self.num_seeds}")
+        return worlds + steps + ("" if self.num_seeds is None else f" --num-seeds {self.num_seeds}")
 
 
 class Finding(NamedTuple):
@@ -68,8 +70,8 @@ class Finding(NamedTuple):
     figure: Figure | None = None
 
 
-def main(claim: Claim, find: Callable[[Setup], Finding]) -> None:
-    """The command line of an experiment."""
+def main(claim: Claim, find: Callable[[Setup], Finding], worlds: Sequence[str] = ()) -> None:
+    """The command line of an experiment. Of one that names the worlds of its paper scale some may be chosen."""
     parser = argparse.ArgumentParser(description=f"Claim {claim.number}, {claim.title}. {claim.says}")
     parser.add_argument(
         "--scale",
@@ -81,9 +83,14 @@ def main(claim: Claim, find: Callable[[Setup], Finding]) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "claims", help="where findings go")
     parser.add_argument("--steps", type=float, help="environment steps of every training run, per seed, if others")
     parser.add_argument("--num-seeds", type=int, help="seeds of every training run, if others")
+    if worlds:
+        parser.add_argument("--worlds", nargs="+", choices=worlds, default=[], help="scale paper: these of them only")
     options = parser.parse_args()
+    chosen = tuple(getattr(options, "worlds", ()))
+    if chosen and options.scale != "paper":
+        parser.error("--worlds chooses among those of the scale paper: the smaller scales have one world each.")
     folder = options.runs / options.scale / claim.name
-    setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds)
+    setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds, chosen)
     start = time.perf_counter()
     finding = find(setup)
     path = write(setup, finding, time.perf_counter() - start)

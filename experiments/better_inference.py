@@ -184,7 +184,7 @@ def judge(gains: list[Estimate]) -> HELD:
 # --- Training with it -------------------------------------------------------------------------------------------------
 def train_with(setup: Setup, steps: float, name: str) -> dict[str, Any]:
     """The cube with the paper's inference and with another, by the solve rate at the end and on the way there."""
-    start = with_settings(cube(setup.scale), steps=steps, num_seeds=4)
+    start = with_settings(cube(setup.scale), steps=steps)
     sizes = (start.config.search.num_particles, start.config.search.horizon)
     ways = {way: inferences(*sizes)[way] for way in (PAPER, name)}
     differing = ("resample_period", "resample_last", "ess_threshold", "resampling", "readout", "num_root_candidates")

@@ -21,11 +21,11 @@ def find(setup: Setup) -> Finding:
     baselines = BASELINES[:1] if setup.scale == "smoke" else BASELINES
     runs = {
         f"{task.replace('/', '-')}-{algorithm}": continuous(setup.scale, task, algorithm)
-        for task in TASKS[setup.scale]
+        for task in setup.worlds or TASKS[setup.scale]
         for algorithm in ("spo", *baselines)
     }
     return better_than_each(setup, runs, "spo", baselines, by="algorithm")
 
 
 if __name__ == "__main__":
-    main(CLAIM, find)
+    main(CLAIM, find, TASKS["paper"])

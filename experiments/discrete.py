@@ -11,15 +11,20 @@ CLAIM = Claim(
     1, "discrete", "SPO against all baselines, discrete", "SPO outperforms the baselines on Rubik's cube and Boxoban."
 )
 BASELINES = ("ppo", "mpo", "vmpo", "alphazero", "gumbel_alphazero", "smc_ent")
+#: Of the paper. The small scales have a small cube only.
+WORLDS = ("rubiks_cube", "boxoban")
 
 
 def find(setup: Setup) -> Finding:
     baselines = BASELINES[:1] if setup.scale == "smoke" else BASELINES
-    runs = {f"cube-{algorithm}": cube(setup.scale, algorithm) for algorithm in ("spo", *baselines)}
-    if setup.scale == "paper":
-        runs |= {f"boxoban-{algorithm}": boxoban(algorithm) for algorithm in ("spo", *baselines)}
+    worlds = setup.worlds or (WORLDS if setup.scale == "paper" else ("rubiks_cube",))
+    runs = {
+        f"{world}-{algorithm}": cube(setup.scale, algorithm) if world == "rubiks_cube" else boxoban(algorithm)
+        for world in worlds
+        for algorithm in ("spo", *baselines)
+    }
     return better_than_each(setup, runs, "spo", baselines, by="algorithm")
 
 
 if __name__ == "__main__":
-    main(CLAIM, find)
+    main(CLAIM, find, WORLDS)
