@@ -10,7 +10,7 @@ in choosing it: held if its KL is less than that of the paper's inference at bot
 paired difference over states; not held if it is greater at either.
 
 Then the cube is trained with the paper's inference and with the winner, five seeds each. What comes of it is in the
-details and no part of the verdict.
+details and no part of the verdict; `--steps 0` leaves it out.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def find(setup: Setup) -> Finding:
         for estimate, (n, h) in zip(gains[JUDGED], scale.budgets, strict=True)
     )
     effect = {"sentence": "Nothing was trained with it."}
-    if scale.training_steps is not None:
+    if scale.training_steps is not None and setup.steps != 0:
         effect = train_with(setup, scale.training_steps, winner)
     return Finding(
         verdict=judge(gains[JUDGED]),
