@@ -11,11 +11,12 @@ import datetime
 import hashlib
 import json
 import math
+import os
 import pathlib
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
@@ -49,13 +50,18 @@ class Setup(NamedTuple):
     steps: float | None = None  # of every training run, where that is not what the scale has
     num_seeds: int | None = None  # as well
     worlds: tuple[str, ...] = ()  # some of the scale's; empty: all of them
+    against: tuple[str, ...] = ()  # some of the rivals; empty: all of them
 
     @property
     def shortened(self) -> str:
         """How training differs from what the scale has, in the words of the command line; empty if it does not."""
-        worlds = f" --worlds {' '.join(self.worlds)}" if self.worlds else ""
-        steps = "" if self.steps is None else f" --steps {self.steps:g}"
-        return worlds + steps + ("" if self.num_seeds is None else f" --num-seeds {self.num_seeds}")
+        text = "".join(
+            f" --{name} {' '.join(chosen)}"
+            for name, chosen in (("worlds", self.worlds), ("against", self.against))
+            if chosen
+        )
+        text += "" if self.steps is None else f" --steps {self.steps:g}"
+        return text + ("" if self.num_seeds is None else f" --num-seeds {self.num_seeds}")
 
 
 class Finding(NamedTuple):
@@ -68,10 +74,14 @@ class Finding(NamedTuple):
     interval: tuple[float, float] | None = None
     details: Mapping[str, Any] = {}
     figure: Figure | None = None
+    hardware: str | None = None  # that its runs were trained on; None: what this is
 
 
-def main(claim: Claim, find: Callable[[Setup], Finding], worlds: Sequence[str] = ()) -> None:
-    """The command line of an experiment. Of one that names the worlds of its paper scale some may be chosen."""
+def main(
+    claim: Claim, find: Callable[[Setup], Finding], worlds: Sequence[str] = (), rivals: Sequence[str] = ()
+) -> None:
+    """The command line of an experiment. Of one that names its worlds (of the paper's scale) and rivals, some may be
+    chosen."""
     parser = argparse.ArgumentParser(description=f"Claim {claim.number}, {claim.title}. {claim.says}")
     parser.add_argument(
         "--scale",
@@ -85,12 +95,15 @@ def main(claim: Claim, find: Callable[[Setup], Finding], worlds: Sequence[str] =
     parser.add_argument("--num-seeds", type=int, help="seeds of every training run, if others")
     if worlds:
         parser.add_argument("--worlds", nargs="+", choices=worlds, default=[], help="scale paper: these of them only")
+    if rivals:
+        parser.add_argument("--against", nargs="+", choices=rivals, default=[], help="these of the rivals only")
     options = parser.parse_args()
     chosen = tuple(getattr(options, "worlds", ()))
+    against = tuple(getattr(options, "against", ()))
     if chosen and options.scale != "paper":
         parser.error("--worlds chooses among those of the scale paper: the smaller scales have one world each.")
     folder = options.runs / options.scale / claim.name
-    setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds, chosen)
+    setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds, chosen, against)
     start = time.perf_counter()
     finding = find(setup)
     path = write(setup, finding, time.perf_counter() - start)
@@ -107,9 +120,9 @@ def write(setup: Setup, finding: Finding, seconds: float) -> pathlib.Path:
         "says": setup.claim.says,
         "scale": setup.scale,
         "shortened": setup.shortened.strip(),
-        **{name: value for name, value in finding._asdict().items() if name not in ("figure", "details")},
+        **{name: value for name, value in finding._asdict().items() if name not in ("figure", "details", "hardware")},
         "command": f"python experiments/{setup.claim.name}.py --scale {setup.scale}{setup.shortened}",
-        "hardware": hardware(),
+        "hardware": finding.hardware or hardware(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seconds": round(seconds, 1),
         "details": finding.details,
@@ -123,12 +136,11 @@ def write(setup: Setup, finding: Finding, seconds: float) -> pathlib.Path:
 def hardware() -> str:
     import jax
 
-    device = jax.devices()[0]
-    if device.platform == "cpu":
-        import os
+    return _hardware(len(jax.devices()), jax.devices()[0].device_kind)
 
-        return f"{os.cpu_count()} CPU cores ({platform.machine()})"
-    return f"{len(jax.devices())} x {device.device_kind}"
+
+def _hardware(num_devices: int, kind: str) -> str:
+    return f"{os.cpu_count()} CPU cores ({platform.machine()})" if kind == "cpu" else f"{num_devices} x {kind}"
 
 
 # --- Training runs ----------------------------------------------------------------------------------------------------
@@ -188,6 +200,14 @@ def seconds_ahead(experiment: Any) -> float | None:
             if same and row["device"] == jax.devices()[0].device_kind and row["num_seeds"] == 1:
                 return experiment.steps * experiment.num_seeds / row["env_steps_per_second"]
     return None
+
+
+def trained_on(folders: Iterable[pathlib.Path]) -> str:
+    """The devices of the runs, which may have been trained elsewhere than where they are compared."""
+    starts = [
+        start for folder in folders for start in json.loads((folder / "environment.json").read_text("utf-8"))["starts"]
+    ]
+    return ", ".join(dict.fromkeys(_hardware(start["num_devices"], start["device"]) for start in starts))
 
 
 def compare_runs(folders: Mapping[str, pathlib.Path], by: str | None = None) -> tuple[Comparison, Judgement]:
@@ -263,7 +283,8 @@ def better_than_each(
 ) -> Finding:
     """Trains the runs and finds whether one group is better than each of the others: held if it is, not held if one of
     them is better than it, undecided otherwise. The number is that of the closest of them."""
-    comparison, judgement = compare_runs(train_all(setup, runs), by)
+    folders = train_all(setup, runs)
+    comparison, judgement = compare_runs(folders, by)
     family = against_each(comparison, champion, others)
     closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
     held: HELD = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
@@ -280,6 +301,7 @@ def better_than_each(
         interval=(closest.probability.low, closest.probability.high),
         details=estimates(judgement) | {"against": family.record()},
         figure=figures.learning_curves(comparison, judgement),
+        hardware=trained_on(folders.values()),
     )
 
 

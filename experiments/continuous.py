@@ -18,7 +18,7 @@ TASKS = {
 
 
 def find(setup: Setup) -> Finding:
-    baselines = BASELINES[:1] if setup.scale == "smoke" else BASELINES
+    baselines = setup.against or (BASELINES[:1] if setup.scale == "smoke" else BASELINES)
     runs = {
         f"{task.replace('/', '-')}-{algorithm}": continuous(setup.scale, task, algorithm)
         for task in setup.worlds or TASKS[setup.scale]
@@ -28,4 +28,4 @@ def find(setup: Setup) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, find, TASKS["paper"])
+    main(CLAIM, find, TASKS["paper"], BASELINES)

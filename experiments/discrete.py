@@ -16,7 +16,7 @@ WORLDS = ("rubiks_cube", "boxoban")
 
 
 def find(setup: Setup) -> Finding:
-    baselines = BASELINES[:1] if setup.scale == "smoke" else BASELINES
+    baselines = setup.against or (BASELINES[:1] if setup.scale == "smoke" else BASELINES)
     worlds = setup.worlds or (WORLDS if setup.scale == "paper" else ("rubiks_cube",))
     runs = {
         f"{world}-{algorithm}": cube(setup.scale, algorithm) if world == "rubiks_cube" else boxoban(algorithm)
@@ -27,4 +27,4 @@ def find(setup: Setup) -> Finding:
 
 
 if __name__ == "__main__":
-    main(CLAIM, find, WORLDS)
+    main(CLAIM, find, WORLDS, BASELINES)

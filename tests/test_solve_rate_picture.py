@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spo.evaluation import comparison
-from spo.evaluation.runs import load_runs
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -52,9 +49,11 @@ EVALUATIONS = [
 
 
 def test_curve_is_the_mean_over_seeds_at_seconds_of_training(picture, tmp_path):
-    compared = comparison.compare(load_runs([write_run(tmp_path / "run", "spo", EVALUATIONS)]), metric="solve_rate")
-    results = compared.of("spo", "rubiks_cube")
-    curve = picture.mean_over_seeds([result._replace(seconds=picture.training_seconds(result)) for result in results])
+    curves, num_seeds = picture.curves_of(write_run(tmp_path / "run", "spo", EVALUATIONS))
+    assert num_seeds == 2
+    np.testing.assert_allclose(curves.steps.x, [0, 1000, 3000])
+    np.testing.assert_allclose(curves.wall.x, [25.0, 50.0, 75.0])
+    curve = curves.training
     np.testing.assert_allclose(curve.x, [0.0, 20.0, 40.0])
     np.testing.assert_allclose(curve.estimate.value, [0.0, 0.93, 0.96])
     assert np.all(curve.estimate.low <= curve.estimate.value)
@@ -70,11 +69,11 @@ def test_says_when_and_draws_every_run_that_is_there(picture, tmp_path, capsys):
     picture.main(picture.Options(runs=tuple(runs), out=tmp_path / "images" / "solve_rate"))
     said = capsys.readouterr().out
     assert (
-        "spo, 2 seeds: 92% after 20 s (50 s with everything), 95% after 40 s (75 s with everything), 99% not reached"
+        "spo (2 seeds): 92% after 20 s (50 s with everything), 95% after 40 s (75 s with everything), 99% not reached"
         in said
     )
-    assert "alphazero, 2 seeds: 92% not reached" in said
-    assert "reference, 1 seed: 92% after 177 s" in said
+    assert "alphazero (2 seeds): 92% not reached" in said
+    assert "reference (1 seed): 92% after 177 s" in said
     svg = (tmp_path / "images" / "solve_rate.svg").read_text()
     assert all(word in svg for word in ("spo", "alphazero", "reference"))
     assert (tmp_path / "images" / "solve_rate.png").stat().st_size > 10_000

@@ -1,33 +1,51 @@
-"""Draws how soon cubes seven moves from the goal are solved, of ours and of the reference: the picture in the README.
+"""Draws how soon cubes seven moves from the goal are solved, by ours and by the reference: the picture in the README.
 
     python tools/solve_rate_picture.py               # the runs under results/runs/h200 that are there
     python tools/solve_rate_picture.py RUN RUN --out picture
 
-A curve is the mean over seeds with its 95 % interval; a run of one seed has none. Time is what training took, without
-compiling and evaluating, on either side: of the reference we know its steps and its speed. Seeds of one program share
-its time, so that of five seeds is longer than one alone would take. Also says when each run first solved 92, 95 and
-99 % of its episodes, and how long after its start that was with everything included.
+Left over environment steps, right over minutes. A curve is the mean over a run's seeds with its 95 % interval; a run of
+one seed has none. Time is what training took, without compiling and evaluating, on either side: of the reference we
+know its steps and its speed. A run that did not have its GPU to itself has no place on the right. Also says when each
+run first solved 92, 95 and 99 % of its episodes, and how long after its start that was with everything included.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import matplotlib
 import numpy as np
 import tyro
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from spo.evaluation import comparison, figures, statistics
-from spo.evaluation.comparison import Comparison, Result
+from spo.evaluation.comparison import Result
 from spo.evaluation.runs import load_runs
 from spo.evaluation.statistics import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "runs" / "h200"
-ALGORITHMS = ("spo", "alphazero", "gumbel_alphazero")
+
+
+class Shown(NamedTuple):
+    """A run in the picture."""
+
+    label: str
+    folder: Path
+    alone: bool = True  # on its GPU, so that its time says something
+
+
+SHOWN = (
+    Shown("SPO, the paper's settings, 5 seeds", RUNS / "spo_rubiks_cube_5_seeds", alone=False),
+    Shown("SPO, the paper's settings", RUNS / "spo_rubiks_cube"),
+    Shown("SPO, tuned", RUNS / "spo_rubiks_cube_tuned"),
+    Shown("AlphaZero", RUNS / "alphazero_rubiks_cube"),
+    Shown("Gumbel AlphaZero", RUNS / "gumbel_alphazero_rubiks_cube"),
+)
 #: Stoix's SPO with the paper's settings on an H200, one seed: environment steps -> share of episodes solved
 REFERENCE = {
     2e6: 0.01,
@@ -45,14 +63,37 @@ MILESTONES = (0.92, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Options:
-    """Draws the share of solved cubes over minutes of training."""
+    """Draws the share of solved cubes over steps and over minutes of training."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Run folders; without any, those on the cube under results/runs/h200, as far as they are there."""
+    """Run folders, each alone on its GPU; without any, those under results/runs/h200, as far as they are there."""
     out: Path = ROOT / "docs" / "images" / "solve_rate"
     """Where to write: with .png and with .svg after it."""
+    millions: float | None = None
+    """Where the axis of steps ends; without it, with the longest run."""
     minutes: float | None = None
-    """Where the time axis ends; without it, with the longest run."""
+    """Where the axis of time ends; without it, with the longest run."""
+
+
+class Curves(NamedTuple):
+    """The share of episodes solved, the mean over seeds."""
+
+    steps: Curve
+    training: Curve  # over seconds of training
+    wall: Curve | None  # over seconds since the start
+
+
+def curves_of(folder: Path) -> tuple[Curves, int]:
+    """And the number of seeds."""
+    compared = comparison.compare(load_runs([folder]), metric="solve_rate")
+    results = compared.results
+    over = {
+        "steps": [result.steps for result in results],
+        "training": [training_seconds(result) for result in results],
+        "wall": [result.seconds for result in results],
+    }
+    values = [result.values for result in results]
+    return Curves(**{name: mean_over_seeds(xs, values) for name, xs in over.items()}), len(results)
 
 
 def training_seconds(result: Result) -> np.ndarray:
@@ -61,72 +102,83 @@ def training_seconds(result: Result) -> np.ndarray:
     return result.steps * len(result.run.evaluations) / np.where(result.steps > 0, rates, 1.0)
 
 
-def mean_over_seeds(results: Sequence[Result]) -> Curve:
-    """The share of solved episodes over the seconds of the results."""
-    seconds, values, interpolated = statistics.on_common_grid(
-        [result.seconds for result in results], [result.values for result in results]
-    )
-    return Curve(seconds, statistics.bootstrap(statistics.mean, [values], num_resamples=2_000), interpolated)
+def mean_over_seeds(xs: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> Curve:
+    grid, on_grid, interpolated = statistics.on_common_grid(xs, values)
+    return Curve(grid, statistics.bootstrap(statistics.mean, [on_grid], num_resamples=2_000), interpolated)
 
 
+def reference_curves() -> Curves:
+    steps, shares = np.array(list(REFERENCE)), np.array(list(REFERENCE.values()))
+    no_interval = np.full_like(shares, math.nan)
+    estimate = statistics.Estimate(shares, no_interval, no_interval)
+    return Curves(Curve(steps, estimate, False), Curve(steps / REFERENCE_STEPS_PER_SECOND, estimate, False), None)
+
+
+# --- In words ---------------------------------------------------------------------------------------------------------
 def first_time(curve: Curve, share: float) -> float | None:
-    """The second of the first evaluation with at least this share solved."""
+    """Where the first evaluation with at least this share solved lies."""
     reached = np.flatnonzero(curve.estimate.value >= share)
     return float(curve.x[reached[0]]) if reached.size else None
 
 
-def milestones(name: str, training: Curve, wall: Curve | None = None) -> str:
+def milestones(name: str, curves: Curves) -> str:
     """When a run first solved so many of its episodes, in words."""
 
     def when(share: float) -> str:
-        seconds = first_time(training, share)
+        seconds = first_time(curves.training, share)
         if seconds is None:
             return "not reached"
-        included = None if wall is None else first_time(wall, share)
+        included = None if curves.wall is None else first_time(curves.wall, share)
         return f"after {seconds:.0f} s" + ("" if included is None else f" ({included:.0f} s with everything)")
 
     said = ", ".join(f"{share:.0%} {when(share)}" for share in MILESTONES)
-    return f"{name}: {said}; {training.x[-1]:.0f} s of training in all"
+    return f"{name}: {said}; {curves.training.x[-1]:.0f} s of training in all"
 
 
-def reference_curve() -> Curve:
-    steps, shares = np.array(list(REFERENCE)), np.array(list(REFERENCE.values()))
-    no_interval = np.full_like(shares, math.nan)
-    seconds = steps / REFERENCE_STEPS_PER_SECOND
-    return Curve(seconds, statistics.Estimate(shares, no_interval, no_interval), False)
-
-
-def draw(compared: Comparison, curves: dict[str, Curve], minutes: float | None = None) -> Figure:
-    """The evaluation module's figure over time, of means instead of IQMs, with the reference in it."""
-    (task,) = compared.tasks
-    judgement = comparison.judge(compared, num_resamples=100)  # for its ranking: the curves are ours
-    time_curves = {(group, task): curve for group, curve in curves.items()}
-    figure = figures.wall_clock(compared, judgement._replace(time_curves=time_curves))
-    (axes,) = figure.axes
-    reference = reference_curve()
+# --- In a picture -----------------------------------------------------------------------------------------------------
+def draw(shown: Sequence[Shown], curves: dict[str, Curves], options: Options) -> Figure:
+    reference = reference_curves()
     with matplotlib.rc_context(figures.STYLE):
-        points = axes.plot(reference.x, reference.estimate.value, "D", color=figures.INK, ms=4, mfc="white", zorder=3)
-        axes.legend(points, ["reference (Stoix's SPO), one seed"], loc="lower right")
-        axes.set_title("Rubik's cube, 7 scrambles, one H200")
-        axes.set_xlabel(axes.get_xlabel().replace("time", "time of training"))
-    longest = max(curve.x[-1] for curve in [*curves.values(), reference])
-    axes.set_xlim(0, 60 * minutes if minutes else 1.02 * longest)
+        figure = Figure(figsize=(9.6, 3.9))
+        by_steps, by_time = figure.subplots(1, 2, sharey=True)
+        for one, colour in zip(shown, figures.PALETTE, strict=False):
+            draw_curve(by_steps, curves[one.label].steps, 1e6, colour, one.label)
+            if one.alone:
+                draw_curve(by_time, curves[one.label].training, 60.0, colour)
+        for axes, curve, unit in ((by_steps, reference.steps, 1e6), (by_time, reference.training, 60.0)):
+            label = "reference (Stoix's SPO), one seed" if axes is by_steps else None
+            points = {"color": figures.INK, "ms": 4, "mfc": "white", "zorder": 3, "label": label}
+            axes.plot(curve.x / unit, curve.estimate.value, "D", **points)
+            axes.set_xlim(0)
+        by_steps.set(xlabel="environment steps, millions", ylabel="episodes solved", ylim=(-0.02, 1.03))
+        by_steps.set_title("Rubik's cube, 7 scrambles")
+        by_time.set(xlabel="minutes of training")
+        by_time.set_title("The runs with an H200 to themselves")
+        by_steps.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+        if options.millions is not None:
+            by_steps.set_xlim(0, options.millions)
+        if options.minutes is not None:
+            by_time.set_xlim(0, options.minutes)
+        figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
+def draw_curve(axes: Axes, curve: Curve, unit: float, colour: str, label: str | None = None) -> None:
+    x, (value, low, high) = curve.x / unit, curve.estimate
+    axes.plot(x, value, color=colour, lw=1.8, label=label)
+    if not np.isnan(low).any():
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
 def main(options: Options) -> None:
-    folders = options.runs or tuple(filter(Path.exists, (RUNS / f"{name}_rubiks_cube" for name in ALGORITHMS)))
-    compared = comparison.compare(load_runs(folders), metric="solve_rate")
-    if len(compared.tasks) > 1:
-        raise SystemExit(f"One picture shows one task, and these runs are of {', '.join(compared.tasks)}.")
+    shown = [Shown(folder.name, folder) for folder in options.runs] or [one for one in SHOWN if one.folder.exists()]
     curves = {}
-    for group in compared.groups:
-        results = compared.of(group, compared.tasks[0])
-        curves[group] = mean_over_seeds([result._replace(seconds=training_seconds(result)) for result in results])
-        seeds = f"{len(results)} seed{'s' if len(results) > 1 else ''}"
-        print(milestones(f"{group}, {seeds}", curves[group], mean_over_seeds(results)))
-    print(milestones("reference, 1 seed", reference_curve()))
-    for path in figures.save(draw(compared, curves, options.minutes), options.out):
+    for one in shown:
+        curves[one.label], num_seeds = curves_of(one.folder)
+        beside = "" if one.alone else ", beside other programs"
+        print(milestones(f"{one.label} ({num_seeds} seed{'s'[: num_seeds > 1]}{beside})", curves[one.label]))
+    print(milestones("reference (1 seed)", reference_curves()))
+    for path in figures.save(draw(shown, curves, options), options.out):
         print(path)
 
 
