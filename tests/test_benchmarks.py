@@ -40,6 +40,12 @@ PROVENANCE = {"device", "jax", "date", "command"}
             {"phase", "milliseconds", "kernels", "seconds_per_iteration"},
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            "first_update.py",
+            ["--tiny"],
+            {"preset", "num_envs", "seconds_with_an_empty_cache", "seconds_with_a_full_cache"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param("physics.py", ["--tiny"], {"implementation", "batch"}, marks=pytest.mark.slow),
         pytest.param(
             "scaling.py",

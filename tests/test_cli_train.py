@@ -13,6 +13,7 @@ pytest.importorskip("flax")
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import spo
@@ -394,6 +395,24 @@ def test_export_and_begin_from_it(run: Path, capsys, tmp_path):
     answer = spo_command(capsys, "train", *TINY, "--from", str(file), "--run", str(tmp_path / "next"), "--quiet")
     assert (answer.code, answer.out) == (0, ""), answer.err
     assert json.loads((tmp_path / "next" / "config.json").read_text())["start_from"]["which"] == "last"
+
+
+def test_an_exported_file_is_played_as_its_run_is(run: Path, capsys, tmp_path):
+    file = tmp_path / "learner.npz"
+    assert spo_command(capsys, "export", str(run), str(file)).code == 0
+    results = []
+    for source in (run, file):
+        out = tmp_path / "result.json"
+        answer = spo_command(capsys, "evaluate", str(source), "--episodes", "8", "--out", str(out))
+        assert answer.code == 0, answer.err
+        results.append(json.loads(out.read_text()))
+    assert results[0]["per_seed"] == results[1]["per_seed"]
+    assert results[0]["search"] == results[1]["search"]
+    answer = spo_command(capsys, "evaluate", str(file), "--last")
+    assert (answer.code, "holds the best parameters" in answer.err) == (2, True)
+    agents = [spo.load(source, member=1) for source in (run, file)]
+    jax.tree.map(np.testing.assert_array_equal, agents[0].params, agents[1].params)
+    assert agents[1].summary == {}
 
 
 def test_load_gives_an_agent(run: Path):

@@ -16,14 +16,14 @@ def evaluate(*arguments: str) -> None:
     import tyro
     from tyro.conf import Positional, arg
 
-    from spo.cli.training import saved_experiment
     from spo.training.report import in_words
+    from spo.training.run_folder import load_experiment
 
     def option(name: str, kind: Any, help: str, **default: Any) -> tuple[str, Any, Any]:
         return name, Annotated[kind, arg(help=help)], dataclasses.field(**default)
 
     fields = [
-        option("run", Positional[Path], "Folder of the run."),
+        option("run", Positional[Path], "Folder of the run, or a file that `spo export` wrote."),
         option("episodes", int, "Episodes for each seed of the run.", default=1280),
         option("policy_only", bool, "Act by the bare policy instead of the search.", default=False),
         option("greedy", bool, "Take the most likely action instead of a draw.", default=False),
@@ -33,7 +33,7 @@ def evaluate(*arguments: str) -> None:
     ]
     run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
     if run is not None:  # the run's own search is the default
-        config = saved_experiment(run).config
+        config = load_experiment(run).config
         if hasattr(config, "search"):
             fields.append(option("search", type(config.search), "The search.", default=config.search))
     parsed: Any = tyro.cli(
@@ -124,7 +124,7 @@ def render(
     """Watch a saved run play: writes an animation.
 
     Args:
-        run: folder of the run.
+        run: folder of the run, or a file that `spo export` wrote.
         out: where to write it: .gif, .png (animated) or .webp.
         episodes: how many, one after the other.
         seed: where the randomness of the episodes comes from.
@@ -193,7 +193,7 @@ def runs(folder: Path = Path("runs"), /) -> None:
 
 
 def export(run: Path, file: Path, /, *, which: Literal["best", "last"] = "best") -> None:
-    """Write what a run has learned to one file, for `spo train --from FILE`.
+    """Write what a run has learned to one file, for `spo train --from FILE` and `spo evaluate FILE`.
 
     Args:
         run: folder of the run.

@@ -18,12 +18,13 @@ def train(*arguments: str) -> None:
 
     from spo import presets
     from spo.cli import options
+    from spo.training.run_folder import RunFolder
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.first_value(arguments, "--resume")
     if resume is not None and preset is not None:
         raise ValueError(f"--resume goes on with the settings of {resume}: leave {preset} out.")
-    start = saved_experiment(Path(resume)) if resume else named_experiment(preset or DEFAULT_PRESET, arguments)
+    start = RunFolder.open(Path(resume)).experiment if resume else named_experiment(preset or DEFAULT_PRESET, arguments)
     rest, other_task_options = options.take_other_task_options(arguments, start)
     kind = dataclasses.make_dataclass("TrainOptions", [*_run_fields(preset), *options.experiment_fields(start)])
     parsed: Any = tyro.cli(
@@ -140,12 +141,6 @@ def named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
     if task is not None and task != experiment.task:
         experiment = dataclasses.replace(experiment, task=task, task_options={})
     return experiment
-
-
-def saved_experiment(folder: Path) -> "Experiment":
-    from spo.training.run_folder import RunFolder
-
-    return RunFolder.open(folder).experiment
 
 
 def _new_folder(preset: str) -> Path:

@@ -100,14 +100,14 @@ def train(
     return make_agent(built.algorithm, _member(position.best_learner, 0), summary)
 
 
-def load(folder: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
-    """The agent of a run that `spo train` saved. `member` is one of its seeds."""
+def load(run: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
+    """The agent of a run that `spo train` saved, or of a file that `spo export` wrote. `member` is one of its seeds."""
     import json
 
-    from spo.training.run_folder import RunFolder, load_learner
+    from spo.training.run_folder import load_learner
 
-    experiment, learner = load_learner(Path(folder), which)
-    summary_path = RunFolder.open(Path(folder)).summary_path
+    experiment, learner = load_learner(Path(run), which)
+    summary_path = Path(run) / "summary.json"  # a file has none
     summary = json.loads(summary_path.read_text("utf-8")) if summary_path.exists() else {}
     return make_agent(build(experiment).algorithm, _member(learner, member), summary)
 

@@ -124,16 +124,30 @@ class RunFolder:
         write_json(self.environment_path, {"starts": [*starts, {**_environment(), **facts}]})
 
 
-def load_learner(folder: Path, which: Literal["best", "last"]) -> tuple[Experiment, Any]:
-    """The experiment of a run and what it learned, on one device however many trained it; leaves are [seed, ...]."""
+def load_experiment(source: Path) -> Experiment:
+    """What a run's folder, or a file that `spo export` wrote, is a run of."""
+    if Path(source).is_file():
+        return from_json(checkpoints.read_header(source)["experiment"])
+    return RunFolder.open(source).experiment
+
+
+def load_learner(source: Path, which: Literal["best", "last"]) -> tuple[Experiment, Any]:
+    """The experiment of a run and what it learned, on one device however many trained it; leaves are [seed, ...].
+
+    `source` is the run's folder, or a file that `spo export` wrote, which holds one of the two.
+    """
     if which not in ("best", "last"):
         raise ValueError(f"which must be 'best' or 'last', got {which!r}.")
-    run = RunFolder.open(folder)
     # A learner is the same on every device, so it can be read where there are fewer of them than it was trained on.
-    experiment = dataclasses.replace(run.experiment, num_devices=1)
+    experiment = dataclasses.replace(load_experiment(source), num_devices=1)
     program = build(experiment).program
     abstract = checkpoints.abstract_state(program.init, shardings(program.mesh)).learner
-    return experiment, checkpoints.restore_learner(run.checkpoints_path, abstract, which)
+    if not Path(source).is_file():
+        return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which)
+    exported = checkpoints.read_header(source)["which"]
+    if exported != which:
+        raise ValueError(f"{source} holds the {exported} parameters of its run, not the {which} ones.")
+    return experiment, checkpoints.read_learner(source, abstract)
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
