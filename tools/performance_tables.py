@@ -1,9 +1,10 @@
-"""Writes the tables of docs/performance.md and README.md from results/benchmarks: no figure there is typed by hand.
+"""Writes the tables of docs/performance.md and README.md that stand between marks, from the files under results/.
 
 python tools/performance_tables.py            # rewrite
 python tools/performance_tables.py --check    # fail if the page and the figures disagree
 """
 
+import argparse
 import json
 import re
 import sys
@@ -16,6 +17,8 @@ FIGURES = ROOT / "results" / "benchmarks"
 RUNS = ROOT / "results" / "runs"
 README = ROOT / "README.md"
 SPEED = "env_steps_per_second"
+#: Steps at which trials on the cube are compared. They were evaluated at different ones.
+TRIAL_MILLIONS = (2, 3, 4, 6, 10, 12, 20)
 
 Row = dict
 Columns = list[tuple[str, str]]  # heading, key of a row
@@ -37,14 +40,20 @@ def newest(rows: list[Row]) -> list[Row]:
     """One row for each thing that was measured, by task and algorithm, SPO first; of two, the later one."""
 
     def measured(row: Row) -> tuple:
-        options = json.dumps(row["task_options"], sort_keys=True)
+        # The fused physics is what Ant has if nothing is said.
+        options = sorted((name, value) for name, value in row["task_options"].items() if value != "fused")
         task, algorithm = (row["task"], row["settings"]), (row["algorithm"] != "spo", row["algorithm"])
-        return (*task, *algorithm, options, row["dtype"], row["num_seeds"], row.get("deterministic", False))
+        return (*task, *algorithm, str(options), row["dtype"], row["num_seeds"], row.get("deterministic", False))
 
     kept: dict[tuple, Row] = {}
     for row in sorted(rows, key=lambda row: (row["date"], row.get("time", ""))):
         kept[measured(row)] = row
     return [kept[key] for key in sorted(kept)]
+
+
+def compiled_alone(hardware: str) -> list[Row]:
+    """Those whose time to the first update says something."""
+    return [row for row in stored(f"{hardware}/training*") if row["seconds_to_first_update"]]
 
 
 def one_seed(rows: list[Row]) -> list[Row]:
@@ -70,22 +79,29 @@ def cube_trials() -> list[Row]:
     plain = RUNS / "h200" / "spo_rubiks_cube"
     # What later versions can change and this run could not.
     paper = {"search.readout": "last", "correct_root_exploration": False} | settings_of(plain)
+    tuned = RUNS / "h200" / "spo_rubiks_cube_tuned"
+    trials = {
+        start: sorted((RUNS / "h200" / "cube_trials" / folder).iterdir())
+        for start, folder in (("anywhere", "critic_starts_anywhere"), ("near 0", "critic_starts_near_0"))
+    }
+    starts = {plain: "anywhere", tuned: "near 0"} | {run: start for start, runs in trials.items() for run in runs}
     rows = []
-    for folder in [plain, *sorted((RUNS / "h200" / "cube_trials").glob("*/*"))]:
+    for folder, start in starts.items():
         changed = [f"{name} {value}" for name, value in settings_of(folder).items() if paper.get(name) != value]
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         solved = {
-            round(record["env_steps"] / 2e6) * 2: record["metrics"]["episode/solved"]
+            round(record["env_steps"] / 1e6): record["metrics"]["episode/solved"]
             for record in records
             if record["kind"] == "evaluation"
         }
-        summary = json.loads((folder / "summary.json").read_text())
+        summary_path = folder / "summary.json"  # a run that was stopped on its way has none
+        summary = json.loads(summary_path.read_text()) if summary_path.exists() else {}
         rows.append(
             {
-                "start": "near 0" if folder.parent.name == "critic_starts_near_0" else "anywhere",
+                "start": start,
                 "changed": ", ".join(changed) or "nothing (128 cubes)",
-                **{f"at_{millions}": solved.get(millions) for millions in (2, 4, 10, 20)},
-                "alone": summary["final_solve_rate_policy_only"],
+                **{f"at_{millions}": solved.get(millions) for millions in TRIAL_MILLIONS},
+                "alone": summary.get("final_solve_rate_policy_only"),
             }
         )
     return sorted(rows, key=lambda row: (row["start"], row["changed"]))
@@ -160,9 +176,7 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
     ),
     "cpu/training": (lambda: one_seed(training("cpu")), TRAINING),
     "first_update": (
-        lambda: [
-            row for row in one_seed(training("h200")) + one_seed(training("cpu")) if row["seconds_to_first_update"]
-        ],
+        lambda: [row for where in ("h200", "cpu") for row in one_seed(newest(compiled_alone(where)))],
         [("hardware", "device"), *EXPERIMENT, ("seconds to the first update", "seconds_to_first_update")],
     ),
     "h200/profile_cube": (lambda: stored("h200/profile_cube"), PHASES),
@@ -182,7 +196,7 @@ TABLES["h200/cube_trials"] = (
     [
         ("changed", "changed"),
         ("critic starts", "start"),
-        *((f"solved at {millions}e6", f"at_{millions}") for millions in (2, 4, 10, 20)),
+        *((f"solved at {millions}e6", f"at_{millions}") for millions in TRIAL_MILLIONS),
         ("policy alone, end", "alone"),
     ],
 )
@@ -257,12 +271,15 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page and the figures disagree")
+    check = parser.parse_args().check
     pages = {
         PAGE: written(PAGE.read_text()),
         README: replace(README.read_text(), "training", headline(training("h200"))),
     }
     for path, text in pages.items():
-        if "--check" not in sys.argv:
+        if not check:
             path.write_text(text)
         elif path.read_text() != text:
             sys.exit(f"{path.name} does not show the figures under results/: run python tools/performance_tables.py.")
