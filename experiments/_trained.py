@@ -6,6 +6,7 @@ as it is: runs/claims/paper/cube.npz serves every claim about the cube.
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -33,15 +34,18 @@ class Trained(NamedTuple):
     temperature: float  # of its search
     config: SPOConfig
     words: str  # for the record
+    summary: Mapping[str, Any]  # of its run; empty where it came from a file
 
 
-def trained_from(setting: Setting, learners: Learner, config: SPOConfig, words: str) -> Trained:
+def trained_from(
+    setting: Setting, learners: Learner, config: SPOConfig, words: str, summary: Mapping[str, Any]
+) -> Trained:
     """The first of the learners [seed, ...]."""
     train = setting.task.train
     network = make_network(train.observation_spec, train.action_spec, setting.architecture)
     learner = jax.tree.map(lambda x: x[0], learners)
     temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
-    return Trained(setting, network, learner, temperature, config, words)
+    return Trained(setting, network, learner, temperature, config, words, summary)
 
 
 def cube_experiment(scale: str) -> Experiment:
@@ -60,15 +64,19 @@ def cube_experiment(scale: str) -> Experiment:
 
 def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experiment, Trained]:
     """The exported learner NAME.npz where there is one, else the experiment, trained; and the experiment it is of."""
+    summary: dict[str, Any] = {}
     for folder in (setup.runs, setup.runs.parent):
         if (folder / f"{name}.npz").exists():
             found, learner, words = _read_export(folder / f"{name}.npz")
             break
     else:
-        found, learner = load_learner(train_all(setup, {name: experiment})[name], "best")
+        run = train_all(setup, {name: experiment})[name]
+        found, learner = load_learner(run, "best")
+        summary = json.loads((run / "summary.json").read_text("utf-8"))
         words = f"trained for {found.steps:,.0f} steps"
-    words = f"spo on {found.task} {found.task_options or ''}, network {_named(found.network)}, {words}"
-    return found, trained_from(build(found).setting, learner, found.config, words)
+    world = f"{found.task} {found.task_options}" if found.task_options else found.task
+    words = f"spo on {world}, network {_named(found.network)}, {words}"
+    return found, trained_from(build(found).setting, learner, found.config, words, summary)
 
 
 def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[Any, Callable[..., Any]]:

@@ -95,6 +95,13 @@ def test_options_reach_their_fields(asked, capsys):
     )
 
 
+def test_channels_are_as_many_numbers_as_wanted(asked, capsys):
+    typed = experiment_for(asked, capsys, "paper/boxoban", "--network.channels", "32", "64", "--seed", "1")
+    assert typed == dataclasses.replace(presets.get("paper/boxoban"), seed=1, network=NetworkConfig(channels=(32, 64)))
+    typed = experiment_for(asked, capsys, "paper/boxoban", "--network.channels", "16")
+    assert typed.network == NetworkConfig(channels=(16,))
+
+
 def test_every_field_is_an_option_with_a_sentence(capsys):
     """Nothing that decides a result is out of reach, and each option says what it is."""
     help_text = spo_command(capsys, "train", "--help").out

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("flax")
 
 from spo import presets
-from spo.training.experiment import ALGORITHMS, from_json, to_json
+from spo.training.experiment import ALGORITHMS, NetworkConfig, from_json, to_json
 
 # --- The paper's tables, as printed: table, column -> row -> value. A dash is left out. -------------------------------
 SPO = "SPO Hyperparameters for Continuous and Discrete Environments"
@@ -488,7 +488,7 @@ def test_paper_presets_follow_its_protocol(preset: str, algorithm: str):
     assert (judged.use_search, judged.greedy) == (True, False)
     assert experiment.steps == 1e8
     depth = 3 if algorithm == "smc_ent" and KIND[preset] == "continuous" else None  # the paper's footnote
-    assert dataclasses.astuple(experiment.network) == (None, depth, "float32")
+    assert experiment.network == NetworkConfig(width=None, depth=depth, channels=None, dtype="float32")
     assert experiment.task_options == {}
 
 

@@ -101,6 +101,9 @@ EXPERIMENTS = {
         ),
         evaluation=EvaluationConfig(greedy=True),
     ),
+    "spo train paper/boxoban --network.channels 32 64 --network.dtype bfloat16": dataclasses.replace(
+        presets.get("paper/boxoban"), network=NetworkConfig(channels=(32, 64), dtype="bfloat16")
+    ),
     "spo train --task tiny/chain --steps 20000 --network.width None": dataclasses.replace(
         _DEFAULT, task="tiny/chain", task_options={}, steps=2e4, network=NetworkConfig()
     ),

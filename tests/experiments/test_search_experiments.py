@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from oracles import enumeration
-from spo import distributions, presets
+from spo import distributions, environments, presets
 from spo.training import checkpoints
+from spo.training.experiment import from_json, to_json
 
 # As if one of them were run.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))
@@ -188,6 +189,42 @@ def test_training_with_the_winner_changes_its_search_and_nothing_else(
     )
     assert "weighted, by ESS, systematic is better than paper" in effect["verdicts"]["at the end"]
     assert effect["solve rates per seed, paper and other"]["on the way"][1] == pytest.approx([0.1, 0.11, 0.12, 0.13])
+
+
+@pytest.mark.parametrize("levels", [True, False])
+def test_the_papers_scale_is_judged_on_public_levels_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, levels: bool
+):
+    monkeypatch.setenv("SPO_DATA", str(tmp_path))
+    asked = []
+    if levels:
+        monkeypatch.setattr(environments, "make", lambda name, **options: asked.append((name, options)))
+    experiment = kl_to_oracle.boxoban_experiment("paper")
+    if levels:
+        assert (experiment.task, experiment.task_options) == asked.pop()
+        assert experiment.task_options["evaluation"] == "unfiltered-valid"
+    else:
+        assert (experiment.task, experiment.task_options) == ("sokoban/generated", {})
+    assert not experiment.config.search.resample_last
+    assert experiment.network.channels == (32, 32)
+    read = from_json(json.loads(json.dumps(to_json(experiment))))
+    assert _claims.run_name(read) == _claims.run_name(experiment)
+
+
+def test_solve_rates_are_those_of_the_seed_that_is_searched_with():
+    rates = kl_to_oracle.solve_rates(
+        {
+            "final_solve_rate": 0.45,
+            "final_solve_rate_per_seed": [0.5, 0.4],
+            "final_solve_rate_episodes": 100,
+            "final_solve_rate_policy_only": 0.2,
+            "final_solve_rate_policy_only_per_seed": [0.1, 0.3],
+            "final_solve_rate_policy_only_episodes": 100,
+        }
+    )
+    assert rates["by search"] == pytest.approx((0.5, 0.4038, 0.5962), abs=1e-3)  # Wilson's interval
+    assert rates["by its policy alone"].mean == 0.1
+    assert kl_to_oracle.solve_rates({}) == {}
 
 
 # --- They run ---------------------------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ def test_hidden_kernels_are_orthogonal_with_gain_root_two_and_biases_zero():
         (lambda: CubeTorso(embedding_size=0), "CubeTorso needs positive whole numbers for embedding_size"),
         (lambda: CubeTorso(num_colours=0), "CubeTorso needs positive whole numbers for num_colours"),
         (lambda: ResNet(channels=(4, -1)), "ResNet needs positive whole numbers for channels"),
+        (lambda: ResNet(channels=()), "ResNet needs the channels of at least one group"),
         (lambda: ResNet(num_cell_kinds=0), "ResNet needs positive whole numbers for num_cell_kinds"),
         (lambda: ResNet(blocks_per_group=0), "ResNet needs positive whole numbers for blocks_per_group"),
         (lambda: ResNet(kernel_size=0), "ResNet needs positive whole numbers for kernel_size"),

@@ -283,6 +283,7 @@ def test_a_run_of_another_version_is_refused(tmp_path: Path):
         ({"task": "brax/ant"}, r"task \('rubiks_cube', now 'brax/ant'\)"),
         ({"config": SPOConfig()}, r"config\.batch_size \(4, now 64\)"),
         ({"network": NetworkConfig(width=32)}, r"network\.width \(16, now 32\)"),
+        ({"network": NetworkConfig(channels=(8, 4))}, r"network\.channels \(None, now \[8, 4\]\)"),
         ({"seed": 1}, r"seed \(0, now 1\)"),
     ],
 )

@@ -202,6 +202,8 @@ class ResNet(nn.Module):
             blocks_per_group=self.blocks_per_group,
             kernel_size=self.kernel_size,
         )
+        if not self.channels:
+            raise ValueError("ResNet needs the channels of at least one group, got none.")
         super().__post_init__()
 
     @nn.compact

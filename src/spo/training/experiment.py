@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
@@ -17,10 +18,16 @@ from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig, make_sample
 from spo.algorithms.smc_ent import SMCEntConfig, make_smc_ent
 from spo.algorithms.spo import SPOConfig, make_spo
 from spo.algorithms.vmpo import VMPOConfig, make_vmpo
-from spo.networks import Architecture, cube_architecture, mlp_architecture, paper_architecture
+from spo.networks import (
+    Architecture,
+    boxoban_architecture,
+    cube_architecture,
+    mlp_architecture,
+    paper_architecture,
+)
 from spo.networks.torsos import MLP, CubeTorso
 from spo.training.program import Program, make_mesh, make_program
-from spo.types import Environment, Task
+from spo.types import Environment, PyTree, Task
 
 #: name -> its configuration and (setting, configuration) -> Algorithm
 ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {
@@ -43,6 +50,8 @@ class NetworkConfig:
     """Units per layer (cube 512, Brax 256); None: the paper's."""
     depth: int | None = None
     """Layers of the network (cube 2, Brax 4); None: the paper's."""
+    channels: tuple[int, ...] | None = None
+    """Channels of the groups of Boxoban's ResNet; None: the paper's (256, 256, 512, 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the network computes in; parameters are float32 always."""
 
@@ -123,8 +132,18 @@ def build(experiment: Experiment, task: Task | None = None) -> Built:
 
 
 def make_architecture(environment: Environment, config: NetworkConfig) -> Architecture:
+    """The paper's network for the environment in the sizes of `config`. Channels make a ResNet for a grid of any size,
+    whose heads are the paper's."""
     dtype = jnp.dtype(config.dtype)
-    architecture = paper_architecture(environment.observation_spec, dtype)
+    if config.channels is None:
+        architecture = paper_architecture(environment.observation_spec, dtype)
+    elif _is_grid(environment.observation_spec):
+        architecture = boxoban_architecture(config.channels, dtype=dtype)
+    else:
+        raise ValueError(
+            f"network.channels are those of a ResNet over a grid of cells such as Boxoban's, and {environment.name} "
+            "shows no such grid: leave them out; network.width and network.depth size other networks."
+        )
     if config.width is None and config.depth is None:
         return architecture
     if isinstance(architecture.torso, CubeTorso):
@@ -132,7 +151,15 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
         return cube_architecture(width=width, num_layers=config.depth or 2, head_sizes=(width,), dtype=dtype)
     if isinstance(architecture.torso, MLP):
         return mlp_architecture(depth=config.depth or 4, width=config.width or 256, dtype=dtype)
-    raise ValueError("network.width and network.depth apply to the cube and to flat observations only.")
+    raise ValueError(
+        "network.width and network.depth apply to the cube and to flat observations only: set network.channels, one "
+        "number for each group of the ResNet."
+    )
+
+
+def _is_grid(observation_spec: PyTree[jax.ShapeDtypeStruct]) -> bool:
+    leaves = jax.tree.leaves(observation_spec)
+    return len(leaves) == 1 and len(leaves[0].shape) == 2 and jnp.issubdtype(leaves[0].dtype, jnp.integer)
 
 
 def default_config(algorithm: str) -> Any:
@@ -166,7 +193,10 @@ def _dataclass_from_json(kind: type, data: dict[str, Any]) -> Any:
     for name, value in data.items():
         default = fields[name].default_factory
         nested = isinstance(value, dict) and default is not dataclasses.MISSING and dataclasses.is_dataclass(default)
-        values[name] = _dataclass_from_json(default, value) if nested else value  # type: ignore[arg-type]
+        if nested:
+            value = _dataclass_from_json(default, value)  # type: ignore[arg-type]
+        # JSON has no tuples, and no configuration has a list.
+        values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
 
 

@@ -1,0 +1,79 @@
+"""From an experiment's plain data to a network."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from spo import environments, presets
+from spo.networks import make_network
+from spo.networks.torsos import MLP, ResNet
+from spo.training.experiment import NetworkConfig, from_json, make_architecture, to_json
+from spo.types import Environment
+
+
+def world(name: str) -> Environment:
+    """A world of the kind; Sokoban's boards are as wide as the number says."""
+    if name.startswith("sokoban"):
+        size = int(name.removeprefix("sokoban"))
+        options = {"size": size, "num_boxes": 1, "num_pulls": 4, "num_levels": 1, "num_evaluation_levels": 1}
+        return environments.make("sokoban/generated", **options).train
+    return environments.make(name).train
+
+
+@pytest.mark.parametrize("size", [7, 10])
+def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
+    environment = world(f"sokoban{size}")
+    architecture = make_architecture(environment, NetworkConfig(channels=(4, 8), dtype="bfloat16"))
+    assert isinstance(architecture.torso, ResNet)
+    assert architecture.torso.channels == (4, 8)
+    assert (architecture.head_sizes, architecture.share_torso) == ((128, 128), True)
+    assert (architecture.dtype, architecture.torso.dtype) == (jnp.bfloat16, jnp.bfloat16)
+    spec = environment.observation_spec
+    network = make_network(spec, environment.action_spec, architecture)
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0), spec))
+    assert (size**2 * 8, 128) in [leaf.shape for leaf in jax.tree.leaves(params.actor)]
+
+
+def test_without_channels_boards_have_what_they_had():
+    assert make_architecture(world("sokoban10"), NetworkConfig()).torso.channels == (256, 256, 512, 512)
+    assert isinstance(make_architecture(world("sokoban7"), NetworkConfig()).torso, MLP)
+    assert make_architecture(world("sokoban7"), NetworkConfig(width=8, depth=2)).torso.hidden_sizes == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "sentence"),
+    [
+        ("rubiks_cube", NetworkConfig(channels=(8,)), "rubiks_cube shows no such grid: leave them out"),
+        ("tiny/chain", NetworkConfig(channels=(8,)), "shows no such grid"),
+        ("rubiks_cube", NetworkConfig(channels=(8,), width=8), "shows no such grid"),
+        ("sokoban10", NetworkConfig(width=8), r"flat observations only: set network\.channels"),
+        ("sokoban10", NetworkConfig(depth=2), r"flat observations only: set network\.channels"),
+        ("sokoban7", NetworkConfig(channels=(8,), width=8), r"flat observations only: set network\.channels"),
+        ("sokoban7", NetworkConfig(channels=(8,), depth=2), r"flat observations only: set network\.channels"),
+        ("sokoban7", NetworkConfig(channels=()), "ResNet needs the channels of at least one group"),
+        ("sokoban7", NetworkConfig(channels=(8, 0)), "ResNet needs positive whole numbers for channels"),
+    ],
+)
+def test_sizes_of_another_network_are_refused(name: str, config: NetworkConfig, sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        make_architecture(world(name), config)
+
+
+def test_channels_survive_a_file():
+    """As what they were, so that an experiment from a file is the one that was written."""
+    experiment = dataclasses.replace(
+        presets.get("paper/boxoban"), network=NetworkConfig(channels=(32, 64)), task_options={"a": [1]}
+    )
+    read = from_json(json.loads(json.dumps(to_json(experiment))))
+    assert read == experiment
+    assert hash(read.network) == hash(experiment.network)
+    assert read.task_options == {"a": [1]}
+
+
+def test_a_file_from_before_there_were_channels_is_read():
+    data = to_json(presets.get("paper/boxoban"))
+    del data["network"]["channels"]
+    assert from_json(data) == presets.get("paper/boxoban")
