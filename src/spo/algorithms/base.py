@@ -1,6 +1,7 @@
 """What an algorithm is to the training loop, and how experience is gathered: the same for all of them."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -174,12 +175,17 @@ def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: Tim
 
 
 def adam(
-    learning_rate: float, max_grad_norm: float | None, *, decay_updates: float | None = None
+    learning_rate: float, max_grad_norm: float | None, *, decay_updates: int | None = None
 ) -> optax.GradientTransformation:
     """Adam on gradients clipped to a norm; the rate falls linearly to 0 over `decay_updates` updates, if given."""
-    rate = learning_rate if decay_updates is None else optax.linear_schedule(learning_rate, 0.0, round(decay_updates))
+    rate = learning_rate if decay_updates is None else optax.linear_schedule(learning_rate, 0.0, decay_updates)
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     return optax.chain(clip, optax.adam(rate))
+
+
+def updates_of_run(setting: Setting, env_steps_per_iteration: int, updates_per_iteration: int) -> int:
+    """What rates that decay reach 0 after. A run may go on for less than an interval, which changes nothing then."""
+    return math.ceil(setting.total_env_steps / env_steps_per_iteration) * updates_per_iteration
 
 
 def actor_critic_optimiser(

@@ -34,6 +34,7 @@ from spo.algorithms.base import (
     rollout,
     run_updates,
     share,
+    updates_of_run,
     vmap_over,
 )
 from spo.algorithms.trust_region import Bound, make_trust_region
@@ -185,9 +186,8 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         sequence_length=config.sequence_length,
         warmup_length=warmup_length,
     )
-    decay_updates = (
-        setting.total_env_steps / env_steps_per_iteration * config.num_updates if config.decay_learning_rates else None
-    )
+    num_updates = updates_of_run(setting, env_steps_per_iteration, config.num_updates)
+    decay_updates = num_updates if config.decay_learning_rates else None
     optimiser = optax.multi_transform(
         {
             "actor": adam(config.actor_learning_rate, config.max_grad_norm, decay_updates=decay_updates),

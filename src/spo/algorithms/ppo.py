@@ -8,7 +8,6 @@ The rollout is then forgotten. Discrete and continuous differ in the distributio
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from spo.algorithms.base import (
     init_worker,
     rollout,
     share,
+    updates_of_run,
 )
 from spo.algorithms.minibatches import (
     check_minibatches,
@@ -126,8 +126,7 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
         raise ValueError(f"reward_scale must be above 0, got {config.reward_scale}: 1 leaves rewards as they are.")
 
     env_steps_per_iteration = config.num_envs * config.rollout_length
-    num_iterations = math.ceil(setting.total_env_steps / env_steps_per_iteration)
-    num_updates = num_iterations * config.num_epochs * config.num_minibatches
+    num_updates = updates_of_run(setting, env_steps_per_iteration, config.num_epochs * config.num_minibatches)
     make_optimiser = functools.partial(
         adam,
         max_grad_norm=config.max_grad_norm,

@@ -50,7 +50,7 @@ class SoftSearchConfig:
     resample_period: int | None = 4
     """Resample after every so many steps (p); None: never."""
     resample_last: bool = True
-    """Draw once more after the last step; False reads the weights out as they stand."""
+    """Resample after the last step too, if that is one of the period's; False reads the weights out as they stand."""
     temperature: float = 0.1
     """What scores are divided by (the table's "resample temperature"): low is greedy."""
     unroll: int = 4
@@ -327,8 +327,7 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
             return search.ModelOutput(
                 state=state,
                 prior=prior,
-                # An end may have no valid action, and so be worth -inf: it must not meet its discount of 0.
-                value=jnp.where(timestep.terminated, 0.0, value),
+                value=value,
                 reward=config.reward_scale * timestep.reward,
                 discount=timestep.discount,
                 ended=timestep.ended,
@@ -407,10 +406,11 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         if use_search:
             _, output = plan(learner.params, key, env_state, view(timestep))
             return to_environment(output.best_action if greedy else output.action)
-        policies, _ = judge_all(learner.params, key, view(timestep))
+        key_judge, key_sample = jax.random.split(key)
+        policies, _ = judge_all(learner.params, key_judge, view(timestep))
         if greedy:
             return to_environment(jax.vmap(distribution.mode)(policies))
-        keys = jax.random.split(key, timestep.reward.shape[0])
+        keys = jax.random.split(key_sample, timestep.reward.shape[0])
         return to_environment(jax.vmap(distribution.sample)(keys, policies))
 
     def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:

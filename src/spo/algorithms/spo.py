@@ -34,6 +34,7 @@ from spo.algorithms.base import (
     rollout,
     run_updates,
     share,
+    updates_of_run,
     vmap_over,
 )
 from spo.algorithms.planning import environment_model, evaluate_root
@@ -41,6 +42,7 @@ from spo.algorithms.trust_region import Bound, make_trust_region
 from spo.distributions import Distribution
 from spo.networks import ActorCriticParams, make_network
 from spo.replay import make_replay
+from spo.search.policies import check_dirichlet
 from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, TimeStep
 
 
@@ -55,7 +57,7 @@ class SearchConfig:
     resample_period: int | None = 4
     """Resample after every so many steps (p); None: never."""
     resample_last: bool = True
-    """Draw once more after the last step, as the paper does; False reads the weights out as they stand."""
+    """Resample after the last step too, if that is one of the period's; False reads the weights out as they stand."""
     readout: Literal["last", "all_depths"] = "last"
     """Read the weights after the last step, or the mean over all depths, which forgets no first action."""
     num_root_candidates: int | None = None
@@ -208,7 +210,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         sequence_length=config.sequence_length,
     )
     env_steps_per_iteration = config.num_envs * config.rollout_length
-    num_updates = setting.total_env_steps / env_steps_per_iteration * config.num_updates
+    num_updates = updates_of_run(setting, env_steps_per_iteration, config.num_updates)
     of_each = adam(
         config.learning_rate,
         config.max_grad_norm,
@@ -218,6 +220,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
     if config.search.num_root_candidates is not None and not isinstance(action_spec, DiscreteActions):
         raise ValueError("search.num_root_candidates needs discrete actions: continuous draws differ as they are.")
+    check_dirichlet(config.root_exploration_weight, config.dirichlet_alpha)
     run_search = make_search(config.search, distribution)
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:

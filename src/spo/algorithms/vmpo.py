@@ -11,7 +11,6 @@ and in nothing else.
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from spo.algorithms.base import (
     init_worker,
     rollout,
     share,
+    updates_of_run,
 )
 from spo.algorithms.minibatches import (
     check_minibatches,
@@ -146,11 +146,11 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
 
     env_steps_per_iteration = config.num_envs * config.rollout_length
     updates_per_iteration = config.num_epochs * config.num_minibatches
-    num_iterations = math.ceil(setting.total_env_steps / env_steps_per_iteration)
+    num_updates = updates_of_run(setting, env_steps_per_iteration, updates_per_iteration)
     make_optimiser = functools.partial(
         adam,
         max_grad_norm=config.max_grad_norm,
-        decay_updates=num_iterations * updates_per_iteration if config.decay_learning_rates else None,
+        decay_updates=num_updates if config.decay_learning_rates else None,
     )
     optimiser = actor_critic_optimiser(
         make_optimiser(config.actor_learning_rate), make_optimiser(config.critic_learning_rate)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 if TYPE_CHECKING:
     from spo.training.library import Agent
 
+#: What a search may be given more of at test time: the setting of an algorithm -> what it is.
+BUDGETS = {"search": "The search.", "num_simulations": "Simulations of the tree search per decision."}
+
 
 def evaluate(*arguments: str) -> None:
     """Play a saved run with any search budget: `spo evaluate RUN --search.horizon 8 --episodes 1280`."""
@@ -34,8 +37,11 @@ def evaluate(*arguments: str) -> None:
     run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
     if run is not None:  # the run's own search is the default
         config = load_experiment(run).config
-        if hasattr(config, "search"):
-            fields.append(option("search", type(config.search), "The search.", default=config.search))
+        fields += [
+            option(name, type(getattr(config, name)), help, default=getattr(config, name))
+            for name, help in BUDGETS.items()
+            if hasattr(config, name)
+        ]
     parsed: Any = tyro.cli(
         dataclasses.make_dataclass("EvaluateOptions", fields),
         prog="spo evaluate",
@@ -60,16 +66,14 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
     import numpy as np
 
     from spo.training import report
-    from spo.training.experiment import build
+    from spo.training.experiment import build, to_json
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
 
     which: Literal["best", "last"] = "last" if chosen.last else "best"
     experiment, learner = load_learner(chosen.run, which)
-    if hasattr(chosen, "search"):
-        experiment = dataclasses.replace(
-            experiment, config=dataclasses.replace(experiment.config, search=chosen.search)
-        )
+    budget = {name: getattr(chosen, name) for name in BUDGETS if hasattr(chosen, name)}
+    experiment = dataclasses.replace(experiment, config=dataclasses.replace(experiment.config, **budget))
     built = build(experiment)
     use_search = not chosen.policy_only
     episodes = built.program.evaluate(learner, jax.random.key(chosen.seed), chosen.episodes, use_search, chosen.greedy)
@@ -85,7 +89,8 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
         "seed": chosen.seed,
         "use_search": use_search,
         "greedy": chosen.greedy,
-        "search": dataclasses.asdict(chosen.search) if use_search and hasattr(chosen, "search") else None,
+        "search": None,
+        **({name: to_json(experiment)["config"][name] for name in budget} if use_search else {}),
         **{name: report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
         "per_seed": {name: value.mean(axis=1).tolist() for name, value in per_seed.items()},
         "seconds_per_step": _seconds_per_step(agent, built.task.evaluation, use_search, chosen.greedy),

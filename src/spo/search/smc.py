@@ -109,8 +109,8 @@ def search(
       resample_fn: how ancestors are drawn (`spo.search.resampling`).
       ess_threshold: resample (at the depths that `resample_period` allows) only the roots whose effective sample size
         is below this fraction of N. None: always.
-      resample_last: draw once more after the last step and read out uniform weights, as the paper does when p divides
-        h. Reading the weights without that draw has the same mean and less variance.
+      resample_last: resample after the last step too where p divides h, as the paper does, and so read out uniform
+        weights. Reading the weights without that draw has the same mean and less variance.
       readout: "last": the particles' first actions with their weights after the last step. "all_depths": the root
         samples with the mean over depths of what their descendants weighed, so that no resample erases a root action.
       root_proposal: what root actions are drawn from instead of `root.prior`, e.g. the prior with exploration noise. It
@@ -243,12 +243,15 @@ def search(
             loop = loop._replace(root_weights=loop.root_weights + by_sample)
         return loop, record
 
+    def to_resample(ess: Float[Array, " B"]) -> Bool[Array, " B"]:
+        return everyone if ess_threshold is None else ess < ess_threshold * num_particles
+
     # --- p depths and a resample --------------------------------------------------------------------------------------
     def advance_and_resample(loop: _Loop, xs: tuple[Array, Array, PRNGKey]) -> tuple[_Loop, _Record]:
         depths, step_keys, key = xs
         loop, record = jax.lax.scan(advance, loop, (depths, step_keys), unroll=unroll)
         last = jax.tree.map(lambda x: x[-1], record)
-        chosen = everyone if ess_threshold is None else last.weights.ess < ess_threshold * num_particles
+        chosen = to_resample(last.weights.ess)
         particles, ancestors = _resample(key, loop.particles, chosen, resample_fn)
         loop = loop._replace(
             particles=particles,
@@ -289,14 +292,15 @@ def search(
 
     # --- Read-out (departure 6) ---------------------------------------------------------------------------------------
     particles, survivor = loop.particles, itself
-    if resample_last:
-        particles, survivor = _resample(key_last, particles, everyone, resample_fn)
+    if resample_last and resample_period is not None and horizon % resample_period == 0:
+        chosen = to_resample(record.weights.ess[:, -1])
+        particles, survivor = _resample(key_last, particles, chosen, resample_fn)
         record = record._replace(
-            resampled=record.resampled.at[:, -1].set(True),
+            resampled=record.resampled.at[:, -1].set(chosen),
             num_root_actions=record.num_root_actions.at[:, -1].set(count_root_actions(particles)),
         )
     weights = _normalise(particles.log_weights)
-    returns = particles.rewards + particles.discount * particles.value
+    returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
     # A particle of weight 0 has no say, even if its return is infinite.
     value = jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
     read_actions = particles.root_index

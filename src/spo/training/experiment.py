@@ -1,6 +1,7 @@
 """What is run: a task, an algorithm, a network and how they are judged, as plain data that JSON can hold."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -40,6 +41,9 @@ ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {
     "spo": (SPOConfig, make_spo),
     "vmpo": (VMPOConfig, make_vmpo),
 }
+
+#: Settings that are a share of something.
+SHARES = ("gamma", "gae_lambda", "target_smoothing", "root_exploration_weight")
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def build(experiment: Experiment, task: Task | None = None) -> Built:
     task = environments.make(experiment.task, **experiment.task_options) if task is None else task
     mesh: Mesh = make_mesh(experiment.num_devices)
     architecture = make_architecture(task.train, experiment.network)
+    _check_settings(experiment.config)
     setting = Setting(
         task,
         architecture,
@@ -160,6 +165,20 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
 def _is_grid(observation_spec: PyTree[jax.ShapeDtypeStruct]) -> bool:
     leaves = jax.tree.leaves(observation_spec)
     return len(leaves) == 1 and len(leaves[0].shape) == 2 and jnp.issubdtype(leaves[0].dtype, jnp.integer)
+
+
+def _check_settings(config: Any, prefix: str = "") -> None:
+    """Refuses sizes and shares that no algorithm can do anything with, nested settings included."""
+    for field_ in dataclasses.fields(config):
+        name, value = prefix + field_.name, getattr(config, field_.name)
+        if dataclasses.is_dataclass(value):
+            _check_settings(value, f"{name}.")
+        elif type(value) is int and value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}.")
+        elif field_.name in SHARES and not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
+        elif field_.name.endswith("learning_rate") and not 0.0 <= value < math.inf:
+            raise ValueError(f"{name} must be 0 or more, got {value}.")
 
 
 def default_config(algorithm: str) -> Any:

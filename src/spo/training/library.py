@@ -156,6 +156,9 @@ def _means(record: Record, prefix: str = "episode") -> dict[str, float]:
 
 def _member(learner: Any, member: int) -> Any:
     """One seed of a learner whose leaves are [seed, ...]."""
+    num_seeds = jax.tree.leaves(learner)[0].shape[0]
+    if not 0 <= member < num_seeds:  # JAX would take the nearest one
+        raise ValueError(f"There are {num_seeds} seed(s), counted from 0: there is no member {member}.")
     return jax.tree.map(lambda leaf: leaf[member], learner)
 
 
