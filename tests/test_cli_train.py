@@ -331,6 +331,19 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     assert "ms for one action" in answer.out
 
 
+@pytest.mark.slow  # because it trains a run of its own
+def test_evaluate_a_tree_search_with_another_number_of_simulations(capsys, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "result.json"
+    sizes = ["--num-envs", "4", "--rollout-length", "4", "--sequence-length", "4", "--batch-size", "4"]
+    sizes += ["--num-updates", "1", "--num-simulations", "4", "--network.width", "8", "--steps", "16"]
+    sizes += ["--evaluation.num-evaluations", "1", "--evaluation.episodes", "2", "--evaluation.final-episodes", "2"]
+    answer = spo_command(capsys, "train", "default", "--algorithm", "alphazero", *sizes, "--run", str(run), "--quiet")
+    assert answer.code == 0, answer.err
+    arguments = ["--num-simulations", "9", "--episodes", "2", "--out", str(out)]
+    assert spo_command(capsys, "evaluate", str(run), *arguments).code == 0
+    assert json.loads(out.read_text())["num_simulations"] == 9
+
+
 def test_evaluate_by_the_policy_alone_repeats_itself(run: Path, capsys, tmp_path, monkeypatch):
     results = []
     asked_for = []
@@ -428,6 +441,8 @@ def test_load_gives_an_agent(run: Path):
     leaves = [jax.tree.leaves(agent.params) for agent in agents]
     assert all(first.shape == second.shape for first, second in zip(*leaves, strict=True))
     assert any(jnp.any(first != second) for first, second in zip(*leaves, strict=True))
+    with pytest.raises(ValueError, match=r"There are 2 seed.s., counted from 0: there is no member 2"):
+        spo.load(run, member=2)
 
 
 # --- As a library -----------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_the_newest_of_the_same_thing_is_shown(tables):
     [
         {"algorithm": "ppo"},
         {"task": "brax/ant"},
-        {"task_options": {"physics": "fused"}},
+        {"task_options": {"physics": "brax"}},
         {"settings": "paper, 64 envs"},
         {"dtype": "bfloat16"},
         {"num_seeds": 5},
@@ -55,6 +55,11 @@ def test_the_newest_of_the_same_thing_is_shown(tables):
 )
 def test_what_differs_in_any_of_these_is_another_row(tables, change):
     assert sorted(speeds(tables.newest([row(1), row(2, date="2026-12-31", **change)]))) == [1, 2]
+
+
+def test_the_fused_physics_is_what_there_is_if_nothing_is_said(tables):
+    named = row(2, date="2026-12-31", task_options={"physics": "fused"})
+    assert speeds(tables.newest([row(1), named])) == [2]
 
 
 def test_files_are_read_together(tables, tmp_path, monkeypatch):

@@ -45,6 +45,47 @@ def test_runs_and_says_what_it_found(name: str, folder: Path, monkeypatch: pytes
     assert "All runs are there already" in capsys.readouterr().out
 
 
+def test_the_committed_table_is_that_of_the_committed_findings():
+    claims, table = importlib.import_module("_claims"), importlib.import_module("claims")
+    found = sorted(importlib.import_module(name).CLAIM for name in table.NAMES)
+    results = EXPERIMENTS.parent / "results"
+    assert (results / "claims.md").read_text("utf-8") == claims.claims_table(results / "claims", found), (
+        "run python experiments/claims.py"
+    )
+
+
+def test_some_worlds_and_rivals_can_be_chosen_and_the_row_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    claims = importlib.import_module("_claims")
+    claim = claims.Claim(1, "discrete", "SPO against all", "It is better.")
+    setups = []
+
+    def find(setup):
+        setups.append(setup)
+        return claims.Finding("held", "It is.", hardware="1 x NVIDIA H200")
+
+    def run(*options: str):
+        monkeypatch.setattr(sys, "argv", ["discrete", "--out", str(tmp_path), *options])
+        claims.main(claim, find, worlds=("cube", "boxoban"), rivals=("ppo", "mpo"))
+
+    run("--scale", "paper", "--worlds", "cube", "--against", "ppo", "mpo", "--steps", "2e6")
+    assert (setups[0].worlds, setups[0].against) == (("cube",), ("ppo", "mpo"))
+    record = json.loads((tmp_path / "discrete.paper.json").read_text("utf-8"))
+    assert record["shortened"] == "--worlds cube --against ppo mpo --steps 2e+06"
+    assert record["command"].endswith("--scale paper --worlds cube --against ppo mpo --steps 2e+06")
+    assert record["hardware"] == "1 x NVIDIA H200"
+    with pytest.raises(SystemExit):
+        run("--scale", "cpu", "--worlds", "cube")
+
+
+def test_hardware_is_that_of_the_runs_and_not_of_who_compares_them(tmp_path: Path):
+    claims = importlib.import_module("_claims")
+    for name in ("one", "two"):
+        start = {"device": "NVIDIA H200", "num_devices": 2}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "environment.json").write_text(json.dumps({"starts": [start, start]}))
+    assert claims.trained_on([tmp_path / "one", tmp_path / "two"]) == "2 x NVIDIA H200"
+
+
 def test_the_table_has_a_row_for_every_claim_and_scale(tmp_path: Path):
     claims = importlib.import_module("_claims")
     claim = claims.Claim(1, "discrete", "SPO against all", "It is better.")

@@ -152,6 +152,21 @@ def test_resamples_by_the_period_and_never_after_the_last_step():
     np.testing.assert_allclose(output.search.weights, 1 / 16, rtol=1e-6)
 
 
+def test_the_last_resample_is_one_of_the_periods():
+    """As in Algorithm 1: after step h only if p divides h, and where the effective sample size asks for one."""
+
+    def resampled(**settings):
+        output = compiled(horizon=5, resample_last=True, **settings)(None, jax.random.key(0), simple_root())
+        return np.asarray(output.search.diagnostics.resampled[0]).tolist(), np.asarray(output.search.weights[0])
+
+    pattern, weights = resampled(resample_period=2)
+    assert pattern == [False, True, False, True, False]
+    assert weights.std() > 0.0
+    assert resampled(resample_period=None)[0] == [False] * 5
+    assert resampled(resample_period=5, ess_threshold=1e-3)[0] == [False] * 5
+    assert resampled(resample_period=1)[0] == [True] * 5
+
+
 def test_discount_comes_from_the_model_and_zero_ends():
     """discount .5, then 0: weights grow by (r + discount·V(s') − V(s)) / temperature, and the third step by nothing."""
 

@@ -208,6 +208,41 @@ def test_fault_of_the_model(depth, field, value, settings):
     assert_only_this_root_is_invalid(bad, _faulty(NO_FAULT, temperature, ROOT.prior, settings), 1)
 
 
+@pytest.mark.parametrize("weighting", ["advantage", "q_value"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_a_critic_says_of_an_end_never_counts(value, weighting):
+    """Of the two actions the first ends with a reward of 1, in a state whose value no one should ask for."""
+
+    def model(key, state, action):
+        ended = action == 0
+        return ModelOutput(
+            state=state,
+            prior=jnp.zeros(2),
+            value=jnp.where(ended, value, 0.0),
+            reward=1.0 * ended,
+            discount=1.0 - ended,
+            ended=ended,
+        )
+
+    root = Root(prior=jnp.zeros((1, 2)), value=jnp.zeros(1), state=jnp.zeros(1))
+    output = spo.search.search(
+        jax.random.key(0),
+        root,
+        model,
+        num_particles=64,
+        horizon=3,
+        temperature=1.0,
+        resample_period=None,
+        weight_fn=getattr(spo.search.weighting, weighting),
+    )
+    assert np.all(output.diagnostics.valid)
+    # All that ended have weight e and return 1, the others 1 and 0.
+    weights, ended = np.asarray(output.weights[0]), np.asarray(output.weights[0]) > 1 / 64
+    assert 0 < ended.sum() < 64
+    np.testing.assert_allclose(weights[ended][0] / weights[~ended][0], np.e, rtol=1e-5)
+    np.testing.assert_allclose(output.value[0], weights[ended].sum(), rtol=1e-5)
+
+
 def test_masking_after_the_last_step_is_no_fault():
     fault = NO_FAULT.copy()
     fault[2, 3] = 1.0

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 from spo import environments, presets
+from spo.algorithms.spo import SearchConfig
 from spo.networks import make_network
 from spo.networks.torsos import MLP, ResNet
-from spo.training.experiment import NetworkConfig, from_json, make_architecture, to_json
+from spo.training.experiment import NetworkConfig, build, from_json, make_architecture, to_json
 from spo.types import Environment
 
 
@@ -35,6 +36,26 @@ def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
     network = make_network(spec, environment.action_spec, architecture)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0), spec))
     assert (size**2 * 8, 128) in [leaf.shape for leaf in jax.tree.leaves(params.actor)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "said"),
+    [
+        ("spo", {"num_envs": 0}, "num_envs must be 1 or more, got 0"),
+        ("spo", {"num_updates": 0}, "num_updates must be 1 or more"),
+        ("ppo", {"rollout_length": -1}, "rollout_length must be 1 or more"),
+        ("mpo", {"gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5"),
+        ("spo", {"root_exploration_weight": -0.5}, "root_exploration_weight must lie between 0 and 1"),
+        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be positive"),
+        ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
+        ("spo", {"search": SearchConfig(horizon=0)}, "search.horizon must be 1 or more, got 0"),
+        ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
+    ],
+)
+def test_settings_that_nothing_can_be_done_with_are_refused(algorithm: str, settings: dict, said: str):
+    chosen = presets.get("default", algorithm)
+    with pytest.raises(ValueError, match=said):
+        build(dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, **settings)))
 
 
 def test_without_channels_boards_have_what_they_had():
