@@ -84,7 +84,7 @@ def main() -> None:
         (task, experiment(task, algorithm, options))
         for task in options.tasks
         for algorithm in options.algorithms
-        if (algorithm, task) not in CAN_NOT
+        if (algorithm, task) not in CAN_NOT and presets.has(task, algorithm)
     ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         ahead = [pool.submit(prepare, one, task, options) for task, one in chosen] if options.side_by_side else []

@@ -107,6 +107,17 @@ def cube_trials() -> list[Row]:
     return sorted(rows, key=lambda row: (row["start"], row["changed"]))
 
 
+def test_time() -> list[Row]:
+    """What the tuned run has learned, played with other searches than it was trained with."""
+    results = [json.loads(path.read_text()) for path in (RUNS / "h200" / "spo_rubiks_cube_tuned").glob("evaluate_*")]
+    rows = [
+        {"particles": result["search"]["num_particles"], "horizon": result["search"]["horizon"], **result["solved"]}
+        | {"episodes": result["episodes"]}
+        for result in results
+    ]
+    return sorted(rows, key=lambda row: (row["particles"], row["horizon"]))
+
+
 def settings_of(folder: Path) -> Row:
     """The settings of a run that decide how it learns, by their names on the command line."""
     config = json.loads((folder / "config.json").read_text())
@@ -200,8 +211,13 @@ TABLES["h200/cube_trials"] = (
         ("policy alone, end", "alone"),
     ],
 )
+TABLES["h200/test_time"] = (
+    test_time,
+    [(name, name) for name in ("particles", "horizon", "episodes")]
+    + [("solved", "mean"), ("95 % interval from", "low"), ("to", "high")],
+)
 #: Tables whose rows come from runs, or from other tables on the page, and have their source there.
-SOURCES_ELSEWHERE = {"first_update", "h200/cube_trials"}
+SOURCES_ELSEWHERE = {"first_update", "h200/cube_trials", "h200/test_time"}
 
 
 def cell(value: object) -> str:

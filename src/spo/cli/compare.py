@@ -81,7 +81,7 @@ def repeating_command(run: "Run") -> str | None:
         return None
     kinds = ("--algorithm", config["algorithm"], "--task", config["task"])
     mine, candidates = flatten(config), []
-    for name in presets.PRESETS:
+    for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
         # As a file would have it: JSON has no tuples.
         preset, start = presets.get(name), flatten(json.loads(json.dumps(to_json(named_experiment(name, kinds)))))
         if start.keys() - mine.keys():
