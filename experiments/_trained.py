@@ -20,8 +20,7 @@ from spo.algorithms.base import Setting
 from spo.algorithms.spo import Learner, SPOConfig
 from spo.networks import ActorCritic, make_network
 from spo.training import checkpoints
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build, from_json
-from spo.training.program import shardings
+from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build
 from spo.training.run_folder import load_learner
 
 
@@ -67,7 +66,10 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
     summary: dict[str, Any] = {}
     for folder in (setup.runs, setup.runs.parent):
         if (folder / f"{name}.npz").exists():
-            found, learner, words = _read_export(folder / f"{name}.npz")
+            file = folder / f"{name}.npz"
+            header = checkpoints.read_header(file)
+            found, learner = load_learner(file, header["which"])
+            words = f"{file.name} of {header['env_steps'][0]:,.0f} steps"
             break
     else:
         run = train_all(setup, {name: experiment})[name]
@@ -87,14 +89,6 @@ def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]
             for name, (function, given) in programs.items()
         }
         return {name: future.result() for name, future in compiled.items()}
-
-
-def _read_export(path: Any) -> tuple[Experiment, Any, str]:
-    header = checkpoints.read_header(path)
-    experiment = dataclasses.replace(from_json(header["experiment"]), num_devices=1)
-    program = build(experiment).program
-    abstract = checkpoints.abstract_state(program.init, shardings(program.mesh)).learner
-    return experiment, checkpoints.read_learner(path, abstract), f"{path.name} of {header['env_steps'][0]:,.0f} steps"
 
 
 def _named(network: NetworkConfig) -> str:
