@@ -279,13 +279,20 @@ def against_each(comparison: Comparison, champion: str, rivals: Sequence[str]) -
 
 
 def better_than_each(
-    setup: Setup, runs: Mapping[str, Any], champion: str, others: Sequence[str], by: str | None = None
+    setup: Setup,
+    runs: Mapping[str, Any],
+    champion: str,
+    others: Sequence[str],
+    by: str | None = None,
+    beside: Sequence[str] = (),
 ) -> Finding:
     """Trains the runs and finds whether one group is better than each of the others: held if it is, not held if one of
-    them is better than it, undecided otherwise. The number is that of the closest of them."""
+    them is better than it, undecided otherwise. The number is that of the closest of them. What a claim says nothing
+    about is compared, too, `beside` them."""
     folders = train_all(setup, runs)
     comparison, judgement = compare_runs(folders, by)
     family = against_each(comparison, champion, others)
+    further = against_each(comparison, champion, beside)
     closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
     held: HELD = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
     several = (
@@ -293,13 +300,14 @@ def better_than_each(
         if len(others) > 1
         else ""
     )
+    no_part = "".join(f" No part of the claim: {against.sentence}" for against in further.verdicts.values())
     return Finding(
         verdict=held,
-        sentence=closest.sentence + several,
+        sentence=closest.sentence + several + no_part,
         number=closest.probability.value,
         number_name=f"P({champion} > {closest.names[1]})",
         interval=(closest.probability.low, closest.probability.high),
-        details=estimates(judgement) | {"against": family.record()},
+        details=estimates(judgement) | {"against": family.record() | further.record()},
         figure=figures.learning_curves(comparison, judgement),
         hardware=trained_on(folders.values()),
     )
