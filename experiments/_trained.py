@@ -36,17 +36,6 @@ class Trained(NamedTuple):
     summary: Mapping[str, Any]  # of its run; empty where it came from a file
 
 
-def trained_from(
-    setting: Setting, learners: Learner, config: SPOConfig, words: str, summary: Mapping[str, Any]
-) -> Trained:
-    """The first of the learners [seed, ...]."""
-    train = setting.task.train
-    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
-    learner = jax.tree.map(lambda x: x[0], learners)
-    temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
-    return Trained(setting, network, learner, temperature, config, words, summary)
-
-
 def cube_experiment(scale: str) -> Experiment:
     """One run on the cube: the paper's; one that two cores learn in two minutes; one that shows that it runs."""
     if scale == "paper":
@@ -62,23 +51,31 @@ def cube_experiment(scale: str) -> Experiment:
 
 
 def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experiment, Trained]:
-    """The exported learner NAME.npz where there is one, else the experiment, trained; and the experiment it is of."""
+    """The exported learner NAME.npz where there is one, else the experiment, trained; and the experiment it is of.
+
+    Of several seeds it is the first.
+    """
     summary: dict[str, Any] = {}
     for folder in (setup.runs, setup.runs.parent):
         if (folder / f"{name}.npz").exists():
             file = folder / f"{name}.npz"
             header = checkpoints.read_header(file)
-            found, learner = load_learner(file, header["which"])
+            found, learners = load_learner(file, header["which"])
             words = f"{file.name} of {header['env_steps'][0]:,.0f} steps"
             break
     else:
         run = train_all(setup, {name: experiment})[name]
-        found, learner = load_learner(run, "best")
+        found, learners = load_learner(run, "best")
         summary = json.loads((run / "summary.json").read_text("utf-8"))
         words = f"trained for {found.steps:,.0f} steps"
     world = f"{found.task} {found.task_options}" if found.task_options else found.task
     words = f"spo on {world}, network {_named(found.network)}, {words}"
-    return found, trained_from(build(found).setting, learner, found.config, words, summary)
+    setting = build(found).setting
+    train = setting.task.train
+    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
+    learner = jax.tree.map(lambda x: x[0], learners)
+    temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
+    return found, Trained(setting, network, learner, temperature, found.config, words, summary)
 
 
 def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[Any, Callable[..., Any]]:

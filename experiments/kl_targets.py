@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import numpy as np
-from _claims import HELD, Claim, Finding, Setup, compare_runs, estimates, main, train_all, with_settings
+from _claims import HELD, Claim, Finding, Setup, compare_runs, estimates, main, train_all, trained_on, with_settings
 from _tasks import continuous, cube
 from matplotlib.figure import Figure
 
@@ -48,6 +48,7 @@ def find(setup: Setup) -> Finding:
         interval=ratios[worst][1:],
         details={"kl over target": ratios} | estimates(judgement),
         figure=draw(curves, TARGETS[setup.scale]),
+        hardware=trained_on(folders.values()),
     )
 
 

@@ -3,7 +3,7 @@
 The paper measures KL(oracle ‖ search) at the root in Sokoban, with 1 280 rollouts to the end of the episode for every
 state and action, and finds that it falls with the number of particles N and with the horizon h. `_oracle` says what
 the oracle is and how estimates are smoothed. The search is the paper's: multinomial, resampled after every
-fourth step, the last one included, and so not at all before it.
+fourth step, be it the last one; a search of fewer steps is not resampled.
 
 Held if the 95 % intervals over states, of the KL's fall from the fewest particles to the most (mean over horizons) and
 from the shortest horizon to the longest (mean over N), are both above zero; not held if either is below zero.

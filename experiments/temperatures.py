@@ -6,7 +6,19 @@ from which the paper calls a difference meaningful), no fixed one is better, and
 (or the comparison would say nothing). Not held if a fixed one is better.
 """
 
-from _claims import HELD, Claim, Finding, Setup, against_each, compare_runs, estimates, main, train_all, with_settings
+from _claims import (
+    HELD,
+    Claim,
+    Finding,
+    Setup,
+    against_each,
+    compare_runs,
+    estimates,
+    main,
+    train_all,
+    trained_on,
+    with_settings,
+)
 from _tasks import continuous, cube
 
 from spo.evaluation import figures
@@ -28,7 +40,8 @@ def find(setup: Setup) -> Finding:
         f"fixed {value:g}": with_settings(start, initial_temperature=value, fixed_temperature=True)
         for value in FIXED[setup.scale]
     }
-    comparison, judgement = compare_runs(train_all(setup, runs))
+    folders = train_all(setup, runs)
+    comparison, judgement = compare_runs(folders)
     family = against_each(comparison, "adaptive", [name for name in runs if name != "adaptive"])
     best = max(family.verdicts, key=lambda name: judgement.aggregates[name]["IQM"].value)
     probability = family.verdicts[best].probability
@@ -52,6 +65,7 @@ def find(setup: Setup) -> Finding:
         interval=(probability.low, probability.high),
         details=estimates(judgement) | {"against": family.record()},
         figure=figures.learning_curves(comparison, judgement),
+        hardware=trained_on(folders.values()),
     )
 
 

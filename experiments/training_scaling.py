@@ -7,7 +7,19 @@ better than the smallest one and no budget N h below the full one is better than
 better speaks for the claim: it is reported, not judged. The details say how all of them did.
 """
 
-from _claims import HELD, Claim, Finding, Setup, against_each, compare_runs, estimates, main, train_all, with_settings
+from _claims import (
+    HELD,
+    Claim,
+    Finding,
+    Setup,
+    against_each,
+    compare_runs,
+    estimates,
+    main,
+    train_all,
+    trained_on,
+    with_settings,
+)
 from _tasks import continuous, cube
 
 from spo.evaluation import figures
@@ -34,7 +46,8 @@ def find(setup: Setup) -> Finding:
         name: with_settings(start, search={"num_particles": n, "horizon": h, "resample_period": h, "unroll": 1})
         for name, (n, h) in grid.items()
     }
-    comparison, judgement = compare_runs(train_all(setup, runs))
+    folders = train_all(setup, runs)
+    comparison, judgement = compare_runs(folders)
     smallest, *_, full = grid
     budgets = {name: n * h for name, (n, h) in grid.items()}
     below = against_each(comparison, full, [name for name in grid if budgets[name] < budgets[full]])
@@ -60,6 +73,7 @@ def find(setup: Setup) -> Finding:
         interval=(first.probability.low, first.probability.high),
         details=estimates(judgement) | {"against": below.record(), "not judged": others.record()},
         figure=figures.final_scores(comparison, judgement),
+        hardware=trained_on(folders.values()),
     )
 
 

@@ -18,7 +18,6 @@ from typing import Annotated, NamedTuple
 import matplotlib
 import numpy as np
 import tyro
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -142,9 +141,9 @@ def draw(shown: Sequence[Shown], curves: dict[str, Curves], options: Options) ->
         figure = Figure(figsize=(9.6, 3.9))
         by_steps, by_time = figure.subplots(1, 2, sharey=True)
         for one, colour in zip(shown, figures.PALETTE, strict=False):
-            draw_curve(by_steps, curves[one.label].steps, 1e6, colour, one.label)
+            figures.draw_curve(by_steps, in_units(curves[one.label].steps, 1e6), colour, one.label)
             if one.alone:
-                draw_curve(by_time, curves[one.label].training, 60.0, colour)
+                figures.draw_curve(by_time, in_units(curves[one.label].training, 60.0), colour)
         for axes, curve, unit in ((by_steps, reference.steps, 1e6), (by_time, reference.training, 60.0)):
             label = "reference (Stoix's SPO), one seed" if axes is by_steps else None
             points = {"color": figures.INK, "ms": 4, "mfc": "white", "zorder": 3, "label": label}
@@ -163,15 +162,15 @@ def draw(shown: Sequence[Shown], curves: dict[str, Curves], options: Options) ->
     return figure
 
 
-def draw_curve(axes: Axes, curve: Curve, unit: float, colour: str, label: str | None = None) -> None:
-    x, (value, low, high) = curve.x / unit, curve.estimate
-    axes.plot(x, value, color=colour, lw=1.8, label=label)
-    if not np.isnan(low).any():
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+def in_units(curve: Curve, unit: float) -> Curve:
+    return curve._replace(x=curve.x / unit)
 
 
 def main(options: Options) -> None:
     shown = [Shown(folder.name, folder) for folder in options.runs] or [one for one in SHOWN if one.folder.exists()]
+    tasks = comparison.compare(load_runs([one.folder for one in shown]), metric="solve_rate").tasks
+    if len(tasks) > 1:
+        raise SystemExit(f"One picture shows one task, and these runs are of {', '.join(tasks)}.")
     curves = {}
     for one in shown:
         curves[one.label], num_seeds = curves_of(one.folder)

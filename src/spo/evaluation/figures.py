@@ -86,7 +86,7 @@ def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
         figure = _new_figure(6.4, 3.9)
         axes = figure.add_subplot()
         for group, colour in colours(comparison.groups).items():
-            _draw_curve(axes, judgement.sample_efficiency[group], colour)
+            draw_curve(axes, judgement.sample_efficiency[group], colour)
         axes.set_ylabel("IQM of normalised scores")
         _normalised_axis(axes.yaxis)
         if judgement.relative_steps:
@@ -253,7 +253,7 @@ def _curves_per_task(
         for axes, task in zip(panels, comparison.tasks, strict=True):
             for group, colour in colours(comparison.groups).items():
                 if (group, task) in curves:
-                    _draw_curve(axes, curves[group, task], colour)
+                    draw_curve(axes, curves[group, task], colour)
             axes.set(title=task, xlabel=xlabel, ylabel=_METRIC_LABELS[comparison.metrics[task]])
             axes.set_xlim(left=0)
             _value_axis(axes.yaxis, comparison.metrics[task])
@@ -264,9 +264,10 @@ def _curves_per_task(
     return figure
 
 
-def _draw_curve(axes: Axes, curve: Curve, colour: str) -> None:
+def draw_curve(axes: Axes, curve: Curve, colour: str, label: str | None = None) -> None:
+    """A line with its interval, where it has one."""
     marker = "o" if len(curve.x) == 1 else None
-    axes.plot(curve.x, curve.estimate.value, color=colour, lw=1.8, marker=marker, solid_capstyle="round")
+    axes.plot(curve.x, curve.estimate.value, color=colour, lw=1.8, marker=marker, solid_capstyle="round", label=label)
     if not np.isnan(curve.estimate.low).any():
         axes.fill_between(curve.x, curve.estimate.low, curve.estimate.high, color=colour, alpha=0.15, lw=0)
 

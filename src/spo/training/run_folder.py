@@ -142,12 +142,12 @@ def load_learner(source: Path, which: Literal["best", "last"]) -> tuple[Experime
     experiment = dataclasses.replace(load_experiment(source), num_devices=1)
     program = build(experiment).program
     abstract = checkpoints.abstract_state(program.init, shardings(program.mesh)).learner
-    if not Path(source).is_file():
-        return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which)
-    exported = checkpoints.read_header(source)["which"]
-    if exported != which:
-        raise ValueError(f"{source} holds the {exported} parameters of its run, not the {which} ones.")
-    return experiment, checkpoints.read_learner(source, abstract)
+    if Path(source).is_file():
+        exported = checkpoints.read_header(source)["which"]
+        if exported != which:
+            raise ValueError(f"{source} holds the {exported} parameters of its run, not the {which} ones.")
+        return experiment, checkpoints.read_learner(source, abstract)
+    return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which)
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
