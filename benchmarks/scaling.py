@@ -46,7 +46,8 @@ def main() -> None:
         for size in (TINY_SWEEPS if options.tiny else SWEEPS)[sweep]:
             cost = training_cost(size, options) if sweep == "seeds" else search_cost(sweep, size, options)
             measured.append((size, cost["milliseconds"]))
-            rows.append({"sweep": sweep, "size": size, **cost, **_timing.provenance()})
+            growth = {"exponent": exponents(measured[-2:])[0]} if len(measured) > 1 else {}
+            rows.append({"sweep": sweep, "size": size, **cost, **growth, **_timing.provenance()})
             _timing.write_rows(rows, options.out)
         print(sentence(sweep, measured), flush=True)
 

@@ -76,6 +76,7 @@ def search_program(
             temperature=0.5,
             resample_period=resample_period,
             resample_last=resample_last,
+            resample_fn=spo.search.resampling.multinomial,  # the paper's
             distribution=network.distribution,
         )
 

@@ -363,10 +363,22 @@ def claims_table(folder: pathlib.Path, claims: list[Claim]) -> str:
             if record["interval"] is not None:
                 number += " ({:.3g} to {:.3g})".format(*record["interval"])
             at = f"{scale}, `{record['shortened']}`" if record.get("shortened") else scale
-            cells = [title, at, f"**{record['verdict']}**", number, record["sentence"]]
+            cells = [title, at, f"**{record['verdict']}**", number, what_was_found(record)]
             cells += [f"`{record['command']}`", f"{record['hardware']}, {record['seconds']:.0f} s", record["date"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def what_was_found(record: dict[str, Any]) -> str:
+    """Its sentence, and what it was found with and without, where the sentence leaves that to the details."""
+    details = record["details"]
+    sentences = [record["sentence"]]
+    left_out = {name: budgets for name, budgets in details.get("left out", {}).items() if budgets}
+    for name, budgets in left_out.items():
+        sentences.append(f"Left out, because it takes too long: {name} at {' and '.join(map(str, budgets))}.")
+    if "network" in details and details["network"] not in record["sentence"]:
+        sentences.append(f"Network: {details['network']}.")
+    return " ".join(sentences)
 
 
 if __name__ == "__main__":

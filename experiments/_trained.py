@@ -6,14 +6,13 @@ as it is: runs/claims/paper/cube.npz serves every claim about the cube.
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 from _claims import Setup, train_all
-from _tasks import cube
+from _tasks import cube, small_cube
 
 from spo import losses, presets
 from spo.algorithms.base import Setting
@@ -33,7 +32,6 @@ class Trained(NamedTuple):
     temperature: float  # of its search
     config: SPOConfig
     words: str  # for the record
-    summary: Mapping[str, Any]  # of its run; empty where it came from a file
 
 
 def cube_experiment(scale: str) -> Experiment:
@@ -43,7 +41,7 @@ def cube_experiment(scale: str) -> Experiment:
     if scale == "smoke":
         return dataclasses.replace(cube("smoke"), num_seeds=1)
     return dataclasses.replace(
-        presets.get("default"),
+        small_cube(),
         steps=1.5e5,
         network=NetworkConfig(width=128),
         evaluation=EvaluationConfig(num_evaluations=5, final_episodes=256),
@@ -55,7 +53,6 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
 
     Of several seeds it is the first.
     """
-    summary: dict[str, Any] = {}
     for folder in (setup.runs, setup.runs.parent):
         if (folder / f"{name}.npz").exists():
             file = folder / f"{name}.npz"
@@ -66,7 +63,6 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
     else:
         run = train_all(setup, {name: experiment})[name]
         found, learners = load_learner(run, "best")
-        summary = json.loads((run / "summary.json").read_text("utf-8"))
         words = f"trained for {found.steps:,.0f} steps"
     world = f"{found.task} {found.task_options}" if found.task_options else found.task
     words = f"spo on {world}, network {_named(found.network)}, {words}"
@@ -75,7 +71,7 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
     network = make_network(train.observation_spec, train.action_spec, setting.architecture)
     learner = jax.tree.map(lambda x: x[0], learners)
     temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
-    return found, Trained(setting, network, learner, temperature, found.config, words, summary)
+    return found, Trained(setting, network, learner, temperature, found.config, words)
 
 
 def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[Any, Callable[..., Any]]:

@@ -5,12 +5,13 @@ side by side on the cube, from one fixed network, by the KL of `_oracle` at the 
 schemes, reading the weights out without the last draw, resampling when the effective sample size asks for it, root
 actions without replacement, a read-out over all depths, and combinations.
 
-The winner has the least mean KL over both budgets on the even states. It is judged on the odd states, which had no say
-in choosing it: held if its KL is less than that of the paper's inference at both budgets, by the 95 % interval of the
-paired difference over states; not held if it is greater at either.
+The winner is the one that is most surely closer to the oracle than the paper's: by the lower end of the 95 % interval
+of the paired difference over the even states, at the budget where that is lower. It is judged on the odd states, which
+had no say in choosing it: held if its KL is less than that of the paper's inference at both budgets, by the same
+interval; not held if it is greater at either. How the library resamples unless told otherwise is reported beside it.
 
-Then the cube is trained with the paper's inference and with the winner, five seeds each. What comes of it is in the
-details and no part of the verdict; `--steps 0` leaves it out.
+Then the cube is trained with the paper's inference, with the winner and with the library's default, five seeds each.
+What comes of it is in the details and no part of the verdict; `--steps 0` leaves it out.
 """
 
 import dataclasses
@@ -36,6 +37,7 @@ from _tasks import cube
 from _trained import cube_experiment, trained_run
 from matplotlib.figure import Figure
 
+from spo import presets
 from spo.algorithms.spo import SearchConfig
 from spo.evaluation import figures, statistics
 from spo.evaluation.statistics import Estimate
@@ -47,6 +49,8 @@ CLAIM = Claim(
     "Beyond the paper: with the same particles and steps, another inference is closer to the Monte-Carlo oracle.",
 )
 PAPER = "paper"
+LIBRARY = "weighted, systematic"  # what `SearchConfig` has unless told otherwise
+EVEN, ODD, ALL = slice(0, None, 2), slice(1, None, 2), slice(None)
 
 
 class Scale(NamedTuple):
@@ -65,17 +69,18 @@ SCALES = {
         num_rollouts=16,
         num_searches=8,
         training_steps=None,
-        only=("paper", "weighted, by ESS, systematic", "distinct roots, all depths"),
+        only=(PAPER, LIBRARY, "distinct roots, all depths"),
     ),
     "cpu": Scale(((16, 4), (32, 8)), num_states=64, num_rollouts=512, num_searches=32, training_steps=8e4),
-    # The temperature of a trained cube is about 0.01: rollouts enough that a return's error is well below it.
+    # The temperature of a trained cube is between 0.001 and 0.01, and a return's error here at most 0.0044: what that
+    # makes of the oracle is reported as its noise.
     "paper": Scale(((16, 4), (32, 8)), num_states=128, num_rollouts=12_800, num_searches=128, training_steps=6e6),
 }
 
 
 def inferences(num_particles: int, horizon: int) -> dict[str, SearchConfig]:
     """By name, all with the same budget."""
-    paper = SearchConfig(num_particles, horizon)
+    paper = SearchConfig(num_particles, horizon, **presets.PAPER_INFERENCE)
     weighted = dataclasses.replace(paper, resample_last=False)
     by_ess = dataclasses.replace(weighted, resample_period=1, ess_threshold=0.5, resampling="systematic")
     distinct = {"num_root_candidates": num_particles // 2}
@@ -86,7 +91,7 @@ def inferences(num_particles: int, horizon: int) -> dict[str, SearchConfig]:
         "systematic": (paper, {"resampling": "systematic"}),
         "residual": (paper, {"resampling": "residual"}),
         "weighted": (weighted, {}),
-        "weighted, systematic": (weighted, {"resampling": "systematic"}),
+        LIBRARY: (weighted, {"resampling": "systematic"}),
         "weighted, never resampled": (weighted, {"resample_period": None}),
         "weighted, by ESS": (by_ess, {"resampling": "multinomial"}),
         "weighted, by ESS, systematic": (by_ess, {}),
@@ -103,7 +108,8 @@ def inferences(num_particles: int, horizon: int) -> dict[str, SearchConfig]:
 def find(setup: Setup) -> Finding:
     scale = SCALES[setup.scale]
     _, trained = trained_run(setup, "cube", cube_experiment(setup.scale))
-    key_states, key_oracle, key_search = jax.random.split(jax.random.key(1), 3)
+    # Other states than those (of key 1) that were looked at when the rule for the winner was made.
+    key_states, key_oracle, key_search = jax.random.split(jax.random.key(2), 3)
     root = fixed_roots(trained, key_states, scale.num_states, longest_walk=0)
     oracle = make_oracle(trained, root, key_oracle, scale.num_rollouts, max_steps=1000, cache=setup.runs / "oracle.npz")
     names = [name for name in inferences(*scale.budgets[0]) if scale.only is None or name in scale.only]
@@ -111,21 +117,18 @@ def find(setup: Setup) -> Finding:
     distances = measure(trained, root, oracle, ways, key_search, scale.num_searches)
     winner = best(distances, scale, names, JUDGED)
     gains = {
-        reading: [gain(distances, budget, winner, reading, odd=True) for budget in scale.budgets]
-        for reading in READINGS
+        reading: [gain(distances, budget, winner, reading, ODD) for budget in scale.budgets] for reading in READINGS
     }
+    of_library = [gain(distances, budget, LIBRARY, JUDGED, ALL) for budget in scale.budgets]
     least = min(gains[JUDGED], key=lambda estimate: estimate[0])
-    by_budget = ", ".join(
-        f"{in_words(estimate)} with N = {n}, h = {h}"
-        for estimate, (n, h) in zip(gains[JUDGED], scale.budgets, strict=True)
-    )
-    effect = {"sentence": "Nothing was trained with it."}
+    effects: dict[str, Any] = {"sentence": "Nothing was trained with them."}
     if scale.training_steps is not None and setup.steps != 0:
-        effect = train_with(setup, scale.training_steps, winner)
+        effects = train_with(setup, scale.training_steps, list(dict.fromkeys([winner, LIBRARY])))
     return Finding(
         verdict=judge(gains[JUDGED]),
-        sentence=f'The closest to the oracle is "{winner}": KL less than the paper\'s by {by_budget}. '
-        + effect["sentence"],
+        sentence=f'The most surely closer to the oracle is "{winner}": KL less than the paper\'s by '
+        f'{by_budget(scale, gains[JUDGED])}. With the library\'s default, "{LIBRARY}", it is less by '
+        f"{by_budget(scale, of_library)} (all states). {effects['sentence']}",
         number=least[0],
         number_name="KL less than the paper's",
         interval=least[1:],
@@ -136,9 +139,10 @@ def find(setup: Setup) -> Finding:
             "rollouts": scale.num_rollouts,
             "searches per state": scale.num_searches,
             "oracle's noise": {reading: mean_over_states(noise) for reading, noise in oracle.noise.items()},
+            "rule": "surest gain on the even states, judged on the odd ones",
             "winner": {reading: best(distances, scale, names, reading) for reading in READINGS},
             "KL less than the paper's, odd states": gains,
-            "training": effect,
+            "training": effects,
             "ways": [
                 {
                     "way": name,
@@ -146,7 +150,7 @@ def find(setup: Setup) -> Finding:
                     "h": budget[1],
                     "kl": mean_over_states(distance.kl[JUDGED]),
                     "kl less than the paper's": {
-                        reading: gain(distances, budget, name, reading) for reading in READINGS
+                        reading: gain(distances, budget, name, reading, ALL) for reading in READINGS
                     },
                     "total variation": mean_over_states(distance.total_variation[JUDGED]),
                 }
@@ -159,20 +163,23 @@ def find(setup: Setup) -> Finding:
 
 # --- Judging ----------------------------------------------------------------------------------------------------------
 def best(distances: dict[Any, Distances], scale: Scale, names: list[str], reading: str) -> str:
-    """The least mean KL over the budgets, on the even states; the paper's is no candidate."""
+    """The one whose gain is the surest, at the budget where it is least sure, on the even states."""
 
-    def kl(name: str) -> float:
-        return float(np.mean([distances[budget, name].kl[reading][::2] for budget in scale.budgets]))
+    def surest(name: str) -> float:
+        return min(gain(distances, budget, name, reading, EVEN).low for budget in scale.budgets)
 
-    return min((name for name in names if name != PAPER), key=kl)
+    return max((name for name in names if name != PAPER), key=surest)
 
 
-def gain(
-    distances: dict[Any, Distances], budget: tuple[int, int], name: str, reading: str, *, odd: bool = False
-) -> Estimate:
-    """How much less the KL is than that of the paper's inference, state by state; on the odd states only, if wanted."""
+def gain(distances: dict[Any, Distances], budget: tuple[int, int], name: str, reading: str, states: slice) -> Estimate:
+    """How much less the KL is than that of the paper's inference, state by state."""
     differences = distances[budget, PAPER].kl[reading] - distances[budget, name].kl[reading]
-    return mean_over_states(differences[1::2] if odd else differences)
+    return mean_over_states(differences[states])
+
+
+def by_budget(scale: Scale, gains: list[Estimate]) -> str:
+    estimates = zip(gains, scale.budgets, strict=True)
+    return ", ".join(f"{in_words(estimate)} with N = {n}, h = {h}" for estimate, (n, h) in estimates)
 
 
 def judge(gains: list[Estimate]) -> HELD:
@@ -182,24 +189,32 @@ def judge(gains: list[Estimate]) -> HELD:
 
 
 # --- Training with it -------------------------------------------------------------------------------------------------
-def train_with(setup: Setup, steps: float, name: str) -> dict[str, Any]:
-    """The cube with the paper's inference and with another, by the solve rate at the end and on the way there."""
+def train_with(setup: Setup, steps: float, names: list[str]) -> dict[str, Any]:
+    """The cube with the paper's inference and with others, by the solve rate at the end and on the way there."""
     start = with_settings(cube(setup.scale), steps=steps)
     sizes = (start.config.search.num_particles, start.config.search.horizon)
-    ways = {way: inferences(*sizes)[way] for way in (PAPER, name)}
-    differing = ("resample_period", "resample_last", "ess_threshold", "resampling", "readout", "num_root_candidates")
-    runs = {
-        _as_file_name(way): with_settings(start, search={field: getattr(config, field) for field in differing})
-        for way, config in ways.items()
+    ways = inferences(*sizes)
+    differing = [
+        field.name
+        for field in dataclasses.fields(SearchConfig)
+        if len({getattr(way, field.name) for way in ways.values()}) > 1
+    ]
+    settings = {way: {field: getattr(ways[way], field) for field in differing} for way in (PAPER, *names)}
+    runs = {_as_file_name(way): with_settings(start, search=settings[way]) for way in settings}
+    folders = dict(zip(settings, train_all(setup, runs).values(), strict=True))
+    rates = {
+        "at the end": {way: _final(folder) for way, folder in folders.items()},
+        "on the way": {way: _on_the_way(folder) for way, folder in folders.items()},
     }
-    folders = list(train_all(setup, runs).values())
-    measures = {"at the end": [_final(folder) for folder in folders], "on the way": [_on_the_way(f) for f in folders]}
-    verdicts = {when: statistics.verdict([theirs], [ours], (PAPER, name)) for when, (theirs, ours) in measures.items()}
+    verdicts = {
+        when: {name: statistics.verdict([of[PAPER]], [of[name]], (PAPER, name)).sentence for name in names}
+        for when, of in rates.items()
+    }
     return {
-        "sentence": f"Training for {start.steps:,.0f} steps: {verdicts['on the way'].sentence}",
-        "settings": {field: getattr(ways[name], field) for field in differing},
-        "solve rates per seed, paper and other": measures,
-        "verdicts": {when: verdict.sentence for when, verdict in verdicts.items()},
+        "sentence": f"Training for {start.steps:,.0f} steps: {' '.join(verdicts['on the way'].values())}",
+        "settings": settings,
+        "solve rates per seed": rates,
+        "verdicts": verdicts,
     }
 
 
@@ -229,7 +244,7 @@ def draw(distances: dict[Any, Distances], scale: Scale, names: list[str], winner
         ways = [name for name in names if name != PAPER]
         for axes, budget in zip(panels, scale.budgets, strict=True):
             for row, name in enumerate(ways):
-                value, low, high = gain(distances, budget, name, JUDGED)
+                value, low, high = gain(distances, budget, name, JUDGED, ALL)
                 colour = figures.PALETTE[0] if low > 0 else figures.PALETTE[1] if high < 0 else figures.MUTED
                 axes.plot([low, high], [row, row], color=colour, lw=5, alpha=0.3, solid_capstyle="butt")
                 axes.plot(value, row, "o", color=colour, ms=4)

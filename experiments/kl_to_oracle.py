@@ -15,7 +15,7 @@ training, see `_trained`.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -23,12 +23,12 @@ import matplotlib
 import numpy as np
 from _claims import HELD, Claim, Finding, Setup, main, with_settings
 from _oracle import JUDGED, Distances, fixed_roots, in_words, make_oracle, mean_over_states, measure
-from _trained import trained_run
+from _trained import Trained, trained_run
 from matplotlib.figure import Figure
 
 from spo import environments, presets
-from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.evaluation import figures
+from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
+from spo.evaluation import figures, run_episodes
 from spo.evaluation.statistics import Estimate, Interval, share_interval
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
 
@@ -41,6 +41,7 @@ CLAIM = Claim(
 
 
 class Scale(NamedTuple):
+    num_episodes: int  # to see how much the network solves
     num_states: int
     longest_walk: int  # states are met up to so many steps into an episode
     num_rollouts: int
@@ -50,8 +51,17 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "smoke": Scale(num_states=8, longest_walk=1, num_rollouts=32, num_searches=16, particles=(4, 32), horizons=(1, 2)),
+    "smoke": Scale(
+        num_episodes=64,
+        num_states=8,
+        longest_walk=1,
+        num_rollouts=32,
+        num_searches=16,
+        particles=(4, 32),
+        horizons=(1, 2),
+    ),
     "cpu": Scale(
+        num_episodes=256,
         num_states=64,
         longest_walk=8,
         num_rollouts=256,
@@ -60,6 +70,7 @@ SCALES = {
         horizons=(1, 2, 4, 8),
     ),
     "paper": Scale(
+        num_episodes=1280,
         num_states=64,
         longest_walk=24,
         num_rollouts=1280,
@@ -84,7 +95,7 @@ def boxoban_experiment(scale: str) -> Experiment:
                 batch_size=8,
                 num_updates=4,
                 replay_size=256,
-                search=SearchConfig(num_particles=4, horizon=2, resample_period=2, unroll=1),
+                search=SearchConfig(4, horizon=2, resample_period=2, unroll=1, **presets.PAPER_INFERENCE),
             ),
             network=NetworkConfig(width=16, depth=1),
             evaluation=EvaluationConfig(num_evaluations=2, episodes=64, final_episodes=64),
@@ -106,7 +117,7 @@ def boxoban_experiment(scale: str) -> Experiment:
                 gamma=0.97,
                 trust_region=False,
                 root_exploration_weight=0.0,
-                search=SearchConfig(num_particles=8, unroll=1),
+                search=SearchConfig(num_particles=8, unroll=1, **presets.PAPER_INFERENCE),
             ),
             network=NetworkConfig(channels=(16,)),
             evaluation=EvaluationConfig(num_evaluations=5, final_episodes=256),
@@ -119,6 +130,7 @@ def boxoban_experiment(scale: str) -> Experiment:
             decay_learning_rates=True,
             dual_learning_rate=1e-3,
             gamma=0.97,
+            kl_bound=1e-2,
             correct_root_exploration=True,
             search={"resample_last": False},
         ),
@@ -143,12 +155,14 @@ def boxoban_or_generated() -> tuple[str, dict[str, Any]]:
 def find(setup: Setup) -> Finding:
     scale = SCALES[setup.scale]
     experiment, agent = trained_run(setup, "boxoban", boxoban_experiment(setup.scale))
-    solved = solve_rates(agent.summary)
+    solved = solve_rates(agent, scale.num_episodes)
     key_states, key_oracle, key_search = jax.random.split(jax.random.key(1), 3)
     root = fixed_roots(agent, key_states, scale.num_states, scale.longest_walk)
     oracle = make_oracle(agent, root, key_oracle, scale.num_rollouts, max_steps=1000, cache=setup.runs / "oracle.npz")
     grid = {
-        (num_particles, horizon): SearchConfig(num_particles, horizon, gamma=agent.config.search.gamma)
+        (num_particles, horizon): SearchConfig(
+            num_particles, horizon, gamma=agent.config.search.gamma, **presets.PAPER_INFERENCE
+        )
         for num_particles in scale.particles
         for horizon in scale.horizons
     }
@@ -201,17 +215,17 @@ def find(setup: Setup) -> Finding:
     )
 
 
-def solve_rates(summary: Mapping[str, Any]) -> dict[str, Interval]:
-    """Of the evaluation levels, those that the searched network solved when its training ended, with 95 % intervals.
-
-    Empty for a network from a file, and for a world in which nothing can be solved.
-    """
-    # The network that is searched with is that of the first seed.
-    return {
-        how: share_interval(summary[f"{name}_per_seed"][0], summary[f"{name}_episodes"])
-        for how, name in (("by search", "final_solve_rate"), ("by its policy alone", "final_solve_rate_policy_only"))
-        if name in summary
-    }
+def solve_rates(agent: Trained, num_episodes: int) -> dict[str, Interval]:
+    """Of the evaluation levels, those that the network solves, with 95 % intervals; none where none can be."""
+    algorithm = make_spo(agent.setting, agent.config)
+    rates = {}
+    for how, use_search in (("by the search of its training", True), ("by its policy alone", False)):
+        act = functools.partial(algorithm.act, agent.learner, use_search=use_search, greedy=False)
+        play = functools.partial(run_episodes, agent.setting.task.evaluation, act, num_episodes=num_episodes)
+        solved = jax.jit(play)(jax.random.key(2)).metrics.get("solved")
+        if solved is not None:
+            rates[how] = share_interval(float(solved.mean()), num_episodes)
+    return rates
 
 
 def falls(scale: Scale, distances: dict[Any, Distances], reading: str) -> dict[str, Estimate]:

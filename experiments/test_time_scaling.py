@@ -32,7 +32,7 @@ from _claims import HELD, Claim, Finding, Setup, main
 from _trained import Trained, compile_all, cube_experiment, trained_run
 from matplotlib.figure import Figure
 
-from spo import environments
+from spo import environments, presets
 from spo.algorithms import alphazero, spo
 from spo.algorithms.base import Algorithm
 from spo.evaluation import figures, run_episodes
@@ -132,7 +132,8 @@ def make_searches(trained: Trained, scale: Scale) -> dict[str, dict[int, Algorit
     setting = trained.setting
 
     def by_particles(budget: int, horizon: int) -> Algorithm:
-        search = dataclasses.replace(trained.config.search, num_particles=budget // horizon, horizon=horizon, unroll=1)
+        sizes: dict[str, Any] = {"num_particles": budget // horizon, "horizon": horizon, "unroll": 1}
+        search = dataclasses.replace(trained.config.search, **sizes, **presets.PAPER_INFERENCE)
         return spo.make_spo(setting, dataclasses.replace(trained.config, search=search))
 
     def by_tree(budget: int) -> Algorithm:

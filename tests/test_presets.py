@@ -3,14 +3,16 @@
 import dataclasses
 import json
 import pathlib
+import types
 from typing import Any
 
+import jax
 import pytest
 
 pytest.importorskip("flax")
 
-from spo import presets
-from spo.training.experiment import ALGORITHMS, NetworkConfig, from_json, to_json
+from spo import presets, search
+from spo.training.experiment import ALGORITHMS, Experiment, NetworkConfig, build, from_json, to_json
 
 # --- The paper's tables, as printed: table, column -> row -> value. A dash is left out. -------------------------------
 SPO = "SPO Hyperparameters for Continuous and Discrete Environments"
@@ -513,7 +515,13 @@ def test_the_tuned_run_in_the_results_is_that_of_the_preset_and_of_spo_alone():
     folder = pathlib.Path(__file__).parents[1] / "results" / "runs" / "h200" / "spo_rubiks_cube_tuned"
     recorded = json.loads((folder / "config.json").read_text("utf-8"))
     settings = {name: value for name, value in recorded.items() if name not in ("spo_version", "start_from")}
-    assert from_json(settings) == presets.get("tuned/rubiks_cube")
+    ran = from_json(settings)
+    # It was run when multinomial was the default. As its period is its horizon, it never resampled.
+    search = dataclasses.replace(ran.config.search, resampling="systematic")
+    assert search.resample_period == search.horizon
+    assert not search.resample_last
+    ran = dataclasses.replace(ran, config=dataclasses.replace(ran.config, search=search))
+    assert ran == presets.get("tuned/rubiks_cube")
     with pytest.raises(ValueError, match="spo alone: ppo has those of paper/rubiks_cube"):
         presets.get("tuned/rubiks_cube", "ppo")
 
@@ -523,3 +531,22 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         presets.get("paper/rubik_cube")
     with pytest.raises(ValueError, match=r"no algorithm 'pppo'\. Did you mean 'ppo'"):
         presets.get("default", "pppo")
+
+
+@pytest.mark.parametrize("algorithm", ["spo", "smc_ent"])
+def test_the_papers_presets_resample_as_the_paper_does(algorithm: str, monkeypatch: pytest.MonkeyPatch):
+    """Whatever the library's own default is: SMC-ENT has no setting for it."""
+    used = []
+
+    def recorded(*arguments: Any, **settings: Any) -> Any:
+        used.append((settings["resample_fn"], settings["resample_last"]))
+        return search.search(*arguments, **settings)
+
+    monkeypatch.setattr(
+        f"spo.algorithms.{algorithm}.search", types.SimpleNamespace(**vars(search) | {"search": recorded})
+    )
+    config = dataclasses.replace(presets.get("paper/rubiks_cube", algorithm).config, num_envs=4)
+    experiment = Experiment("tiny/masked", algorithm=algorithm, config=config, network=NetworkConfig(width=8))
+    program = build(experiment).program
+    jax.eval_shape(lambda key: program.run(program.init(key), 1), jax.random.key(0))
+    assert set(used) == {(search.resampling.multinomial, True)}

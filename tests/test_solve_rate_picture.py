@@ -61,6 +61,29 @@ def test_curve_is_the_mean_over_seeds_at_seconds_of_training(picture, tmp_path):
     assert [picture.first_time(curve, share) for share in (0.92, 0.95, 0.99)] == [20.0, 40.0, None]
 
 
+def test_a_run_that_shared_its_gpu_is_shown_at_the_speed_it_has_alone(picture, tmp_path):
+    run = write_run(tmp_path / "run", "spo", EVALUATIONS)
+    curves, _ = picture.curves_of(run, steps_per_second=400.0)
+    np.testing.assert_allclose(curves.training.x, [0.0, 5.0, 15.0])  # of two seeds together
+    assert curves.wall is None
+
+    config = json.loads((run / "config.json").read_text()) | {"num_seeds": 2, "network": {"dtype": "bfloat16"}}
+    (run / "config.json").write_text(json.dumps(config))
+    same = {"algorithm": "spo", "task": "rubiks_cube", "settings": "paper", "dtype": "bfloat16", "num_seeds": 2}
+    rows = [
+        same | {"date": "2026-01-02", "env_steps_per_second": 2.0},
+        same | {"date": "2026-01-01", "env_steps_per_second": 1.0},
+        same | {"date": "2026-01-03", "env_steps_per_second": 3.0, "num_seeds": 1},
+        same | {"date": "2026-01-03", "env_steps_per_second": 4.0, "deterministic": True},
+        same | {"date": "2026-01-03", "env_steps_per_second": 5.0, "algorithm": "ppo"},
+    ]
+    (tmp_path / "training.json").write_text(json.dumps(rows))
+    assert picture.speed_alone(run, tmp_path) == 2.0
+    (tmp_path / "training.json").write_text(json.dumps(rows[2:]))
+    with pytest.raises(SystemExit, match="no speed is known of it alone"):
+        picture.speed_alone(run, tmp_path)
+
+
 def test_says_when_and_draws_every_run_that_is_there(picture, tmp_path, capsys):
     runs = [
         write_run(tmp_path / "spo", "spo", EVALUATIONS),

@@ -79,12 +79,13 @@ def cube_trials() -> list[Row]:
     plain = RUNS / "h200" / "spo_rubiks_cube"
     # What later versions can change and this run could not.
     paper = {"search.readout": "last", "correct_root_exploration": False} | settings_of(plain)
-    tuned = RUNS / "h200" / "spo_rubiks_cube_tuned"
+    tuned = (RUNS / "h200" / "spo_rubiks_cube_tuned_16x4", RUNS / "h200" / "spo_rubiks_cube_tuned")
     trials = {
         start: sorted((RUNS / "h200" / "cube_trials" / folder).iterdir())
         for start, folder in (("anywhere", "critic_starts_anywhere"), ("near 0", "critic_starts_near_0"))
     }
-    starts = {plain: "anywhere", tuned: "near 0"} | {run: start for start, runs in trials.items() for run in runs}
+    starts = {plain: "anywhere"} | dict.fromkeys(tuned, "near 0")
+    starts |= {run: start for start, runs in trials.items() for run in runs}
     rows = []
     for folder, start in starts.items():
         changed = [f"{name} {value}" for name, value in settings_of(folder).items() if paper.get(name) != value]
@@ -108,14 +109,22 @@ def cube_trials() -> list[Row]:
 
 
 def test_time() -> list[Row]:
-    """What the tuned run has learned, played with other searches than it was trained with."""
-    results = [json.loads(path.read_text()) for path in (RUNS / "h200" / "spo_rubiks_cube_tuned").glob("evaluate_*")]
-    rows = [
-        {"particles": result["search"]["num_particles"], "horizon": result["search"]["horizon"], **result["solved"]}
-        | {"episodes": result["episodes"]}
-        for result in results
-    ]
-    return sorted(rows, key=lambda row: (row["particles"], row["horizon"]))
+    """What the tuned runs have learned, played with other searches than they were trained with."""
+    rows = []
+    for path in (RUNS / "h200").glob("spo_rubiks_cube_tuned*/evaluate_*"):
+        trained = settings_of(path.parent)
+        played = json.loads(path.read_text())
+        rows.append(
+            {
+                "trained": f"{trained['search.num_particles']} × {trained['search.horizon']}",
+                "width": trained["network.width"] or "512",
+                "particles": played["search"]["num_particles"],
+                "horizon": played["search"]["horizon"],
+                "episodes": played["episodes"],
+                **played["solved"],
+            }
+        )
+    return sorted(rows, key=lambda row: (row["trained"], row["particles"], row["horizon"]))
 
 
 def settings_of(folder: Path) -> Row:
@@ -124,6 +133,8 @@ def settings_of(folder: Path) -> Row:
     search = config["config"].pop("search")
     named = config["config"] | {f"search.{name}": value for name, value in search.items()}
     named |= {f"task.{name}": value for name, value in config["task_options"].items()}
+    if named.get("decay_learning_rates"):
+        named["steps"] = f"{config['steps']:g}"  # rates fall over the whole run
     return named | {f"network.{name}": value for name, value in config["network"].items()}
 
 
@@ -213,8 +224,19 @@ TABLES["h200/cube_trials"] = (
 )
 TABLES["h200/test_time"] = (
     test_time,
-    [(name, name) for name in ("particles", "horizon", "episodes")]
+    [("trained with", "trained"), ("width", "width")]
+    + [(name, name) for name in ("particles", "horizon", "episodes")]
     + [("solved", "mean"), ("95 % interval from", "low"), ("to", "high")],
+)
+TABLES["h200/scaling"] = (
+    lambda: stored("h200/scaling"),
+    [
+        ("grows", "sweep"),
+        ("to", "size"),
+        ("milliseconds", "milliseconds"),
+        ("exponent", "exponent"),
+        ("temporary memory, MB", "temporary_megabytes"),
+    ],
 )
 #: Tables whose rows come from runs, or from other tables on the page, and have their source there.
 SOURCES_ELSEWHERE = {"first_update", "h200/cube_trials", "h200/test_time"}

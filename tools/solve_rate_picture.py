@@ -5,10 +5,13 @@
 
 Left over environment steps, right over minutes. A curve is the mean over a run's seeds with its 95 % interval; a run of
 one seed has none. Time is what training took, without compiling and evaluating, on either side: of the reference we
-know its steps and its speed. A run that did not have its GPU to itself has no place on the right. Also says when each
-run first solved 92, 95 and 99 % of its episodes, and how long after its start that was with everything included.
+know its steps and its speed. The clock of a run that shared its GPU says nothing: its steps are shown at the speed that
+was measured for its settings alone (results/benchmarks/h200), a tree search's with an untrained network, which is when
+it is fastest. Also says when each run first solved 92, 95 and 99 % of its episodes, and how long after its start that
+was with everything included.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from spo.evaluation.statistics import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "runs" / "h200"
+BENCHMARKS = ROOT / "results" / "benchmarks" / "h200"
 
 
 class Shown(NamedTuple):
@@ -35,15 +39,15 @@ class Shown(NamedTuple):
 
     label: str
     folder: Path
-    alone: bool = True  # on its GPU, so that its time says something
+    alone: bool = True  # on its GPU, so that its clock says something
 
 
 SHOWN = (
     Shown("SPO, the paper's settings, 5 seeds", RUNS / "spo_rubiks_cube_5_seeds", alone=False),
     Shown("SPO, the paper's settings", RUNS / "spo_rubiks_cube"),
     Shown("SPO, tuned", RUNS / "spo_rubiks_cube_tuned"),
-    Shown("AlphaZero", RUNS / "alphazero_rubiks_cube"),
-    Shown("Gumbel AlphaZero", RUNS / "gumbel_alphazero_rubiks_cube"),
+    Shown("AlphaZero", RUNS / "alphazero_rubiks_cube", alone=False),
+    Shown("Gumbel AlphaZero", RUNS / "gumbel_alphazero_rubiks_cube", alone=False),
 )
 #: Stoix's SPO with the paper's settings on an H200, one seed: environment steps -> share of episodes solved
 REFERENCE = {
@@ -82,17 +86,40 @@ class Curves(NamedTuple):
     wall: Curve | None  # over seconds since the start
 
 
-def curves_of(folder: Path) -> tuple[Curves, int]:
-    """And the number of seeds."""
+def curves_of(folder: Path, steps_per_second: float | None = None) -> tuple[Curves, int]:
+    """And the number of seeds. With `steps_per_second`, of all seeds together, the run's own clock is not looked at."""
     compared = comparison.compare(load_runs([folder]), metric="solve_rate")
     results = compared.results
-    over = {
-        "steps": [result.steps for result in results],
-        "training": [training_seconds(result) for result in results],
-        "wall": [result.seconds for result in results],
-    }
+    over = {"steps": [result.steps for result in results]}
+    if steps_per_second is None:
+        over["training"] = [training_seconds(result) for result in results]
+        over["wall"] = [result.seconds for result in results]
+    else:
+        over["training"] = [steps * len(results) / steps_per_second for steps in over["steps"]]
     values = [result.values for result in results]
-    return Curves(**{name: mean_over_seeds(xs, values) for name, xs in over.items()}), len(results)
+    curves = {name: mean_over_seeds(xs, values) for name, xs in over.items()}
+    return Curves(curves["steps"], curves["training"], curves.get("wall")), len(results)
+
+
+def speed_alone(folder: Path, benchmarks: Path = BENCHMARKS) -> float:
+    """Environment steps per second of a run's algorithm, task, precision and number of seeds, last measured alone."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    wanted = {
+        "algorithm": config["algorithm"],
+        "task": config["task"],
+        "settings": "paper",
+        "dtype": config["network"]["dtype"],
+        "num_seeds": config["num_seeds"],
+    }
+    rows = [row for path in benchmarks.glob("training*.json") for row in json.loads(path.read_text("utf-8"))]
+    rows = [
+        row
+        for row in rows
+        if all(row[name] == value for name, value in wanted.items()) and not row.get("deterministic", False)
+    ]
+    if not rows:
+        raise SystemExit(f"{folder} shared its GPU, and no speed is known of it alone: {wanted}.")
+    return max(rows, key=lambda row: (row["date"], row.get("time", "")))["env_steps_per_second"]
 
 
 def training_seconds(result: Result) -> np.ndarray:
@@ -142,8 +169,7 @@ def draw(shown: Sequence[Shown], curves: dict[str, Curves], options: Options) ->
         by_steps, by_time = figure.subplots(1, 2, sharey=True)
         for one, colour in zip(shown, figures.PALETTE, strict=False):
             figures.draw_curve(by_steps, in_units(curves[one.label].steps, 1e6), colour, one.label)
-            if one.alone:
-                figures.draw_curve(by_time, in_units(curves[one.label].training, 60.0), colour)
+            figures.draw_curve(by_time, in_units(curves[one.label].training, 60.0), colour)
         for axes, curve, unit in ((by_steps, reference.steps, 1e6), (by_time, reference.training, 60.0)):
             label = "reference (Stoix's SPO), one seed" if axes is by_steps else None
             points = {"color": figures.INK, "ms": 4, "mfc": "white", "zorder": 3, "label": label}
@@ -151,8 +177,7 @@ def draw(shown: Sequence[Shown], curves: dict[str, Curves], options: Options) ->
             axes.set_xlim(0)
         by_steps.set(xlabel="environment steps, millions", ylabel="episodes solved", ylim=(-0.02, 1.03))
         by_steps.set_title("Rubik's cube, 7 scrambles")
-        by_time.set(xlabel="minutes of training")
-        by_time.set_title("The runs with an H200 to themselves")
+        by_time.set(xlabel="minutes of training on one H200")
         by_steps.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
         if options.millions is not None:
             by_steps.set_xlim(0, options.millions)
@@ -173,8 +198,8 @@ def main(options: Options) -> None:
         raise SystemExit(f"One picture shows one task, and these runs are of {', '.join(tasks)}.")
     curves = {}
     for one in shown:
-        curves[one.label], num_seeds = curves_of(one.folder)
-        beside = "" if one.alone else ", beside other programs"
+        curves[one.label], num_seeds = curves_of(one.folder, None if one.alone else speed_alone(one.folder))
+        beside = "" if one.alone else ", at its speed alone"
         print(milestones(f"{one.label} ({num_seeds} seed{'s'[: num_seeds > 1]}{beside})", curves[one.label]))
     print(milestones("reference (1 seed)", reference_curves()))
     for path in figures.save(draw(shown, curves, options), options.out):

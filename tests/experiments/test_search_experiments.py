@@ -1,5 +1,6 @@
 """The experiments about the search: their oracle against enumeration, their judgements by hand, and that they run."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -13,8 +14,11 @@ import pytest
 
 from oracles import enumeration
 from spo import distributions, environments, presets
+from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.evaluation import statistics
+from spo.networks import make_network
 from spo.training import checkpoints
-from spo.training.experiment import from_json, to_json
+from spo.training.experiment import Experiment, NetworkConfig, build, from_json, to_json
 
 # As if one of them were run.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))
@@ -179,16 +183,46 @@ def test_training_with_the_winner_changes_its_search_and_nothing_else(
 
     monkeypatch.setattr(better_inference, "train_all", train_all)
     setup = _claims.Setup(better_inference.CLAIM, "cpu", tmp_path, tmp_path)
-    effect = better_inference.train_with(setup, 1e4, "weighted, by ESS, systematic")
+    name = "weighted, by ESS, systematic"
+    effect = better_inference.train_with(setup, 1e4, [name])
     paper, other = given.values()
     assert paper.config.search.resample_last
     assert not other.config.search.resample_last
     assert (other.config.search.ess_threshold, other.config.search.resampling) == (0.5, "systematic")
     assert (
-        _claims.with_settings(other, search={f: getattr(paper.config.search, f) for f in effect["settings"]}) == paper
+        _claims.with_settings(other, search={f: getattr(paper.config.search, f) for f in effect["settings"][name]})
+        == paper
     )
-    assert "weighted, by ESS, systematic is better than paper" in effect["verdicts"]["at the end"]
-    assert effect["solve rates per seed, paper and other"]["on the way"][1] == pytest.approx([0.1, 0.11, 0.12, 0.13])
+    assert "weighted, by ESS, systematic is better than paper" in effect["verdicts"]["at the end"][name]
+    assert effect["solve rates per seed"]["on the way"][name] == pytest.approx([0.1, 0.11, 0.12, 0.13])
+
+
+def test_the_winner_is_the_surest_and_not_the_one_with_the_luckiest_mean():
+    """It is chosen on the even states, where a large but uncertain gain loses to a sure one, and judged on the odd."""
+    scale = better_inference.SCALES["smoke"]
+    [budget] = scale.budgets
+    states = np.arange(64)
+    less = {
+        better_inference.PAPER: 0 * states,
+        "sure": np.where(states % 2, -1.0, 0.1 + 0.001 * states),
+        "lucky": np.where(states % 4 == 0, 2.0, -1.0),
+        "no": np.where(states % 2, 5.0, -0.1),
+    }
+    distances = {
+        (budget, name): _oracle.Distances(kl=dict.fromkeys(_oracle.READINGS, 3.0 - gain), total_variation={})
+        for name, gain in less.items()
+    }
+    assert better_inference.best(distances, scale, list(less), _oracle.JUDGED) == "sure"
+    odd = better_inference.gain(distances, budget, "sure", _oracle.JUDGED, better_inference.ODD)
+    assert odd == pytest.approx((-1, -1, -1))
+
+
+def test_the_librarys_default_is_the_way_it_is_called():
+    ways = better_inference.inferences(32, 8)
+    assert ways[better_inference.LIBRARY] == SearchConfig(32, 8)
+    assert ways[better_inference.PAPER] == dataclasses.replace(
+        presets.get("paper/rubiks_cube").config.search, num_particles=32, horizon=8
+    )
 
 
 @pytest.mark.parametrize("levels", [True, False])
@@ -211,20 +245,27 @@ def test_the_papers_scale_is_judged_on_public_levels_where_there_are_any(
     assert _claims.run_name(read) == _claims.run_name(experiment)
 
 
-def test_solve_rates_are_those_of_the_seed_that_is_searched_with():
-    rates = kl_to_oracle.solve_rates(
-        {
-            "final_solve_rate": 0.45,
-            "final_solve_rate_per_seed": [0.5, 0.4],
-            "final_solve_rate_episodes": 100,
-            "final_solve_rate_policy_only": 0.2,
-            "final_solve_rate_policy_only_per_seed": [0.1, 0.3],
-            "final_solve_rate_policy_only_episodes": 100,
-        }
+def test_solve_rates_are_those_of_playing_by_search_and_without():
+    """One move from the goal, a search that tries every move finds it, and an untrained policy does not."""
+    options = {"size": 2, "min_scrambles": 1, "max_scrambles": 1, "eval_scrambles": 1}
+    config = SPOConfig(initial_temperature=0.01, search=SearchConfig(num_particles=128, horizon=1))
+    experiment = Experiment("rubiks_cube", options, config=config, network=NetworkConfig(width=16, depth=1))
+    rates = kl_to_oracle.solve_rates(untrained(experiment), num_episodes=64)
+    assert rates["by the search of its training"].mean > 0.95
+    assert rates["by its policy alone"].high < 0.9
+    assert rates["by the search of its training"] == statistics.share_interval(
+        rates["by the search of its training"].mean, 64
     )
-    assert rates["by search"] == pytest.approx((0.5, 0.4038, 0.5962), abs=1e-3)  # Wilson's interval
-    assert rates["by its policy alone"].mean == 0.1
-    assert kl_to_oracle.solve_rates({}) == {}
+    nowhere = dataclasses.replace(experiment, task="tiny/tree", task_options={})
+    assert kl_to_oracle.solve_rates(untrained(nowhere), num_episodes=4) == {}
+
+
+def untrained(experiment: Experiment) -> _trained.Trained:
+    setting, _, program = build(experiment)
+    learner = jax.tree.map(lambda x: x[0], program.init(jax.random.key(0)).learner)
+    train = setting.task.train
+    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
+    return _trained.Trained(setting, network, learner, temperature=0.01, config=experiment.config, words="")
 
 
 # --- They run ---------------------------------------------------------------------------------------------------------

@@ -303,6 +303,7 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         horizon=config.search.horizon,
         resample_period=config.search.resample_period,
         resample_last=config.search.resample_last,
+        resample_fn=search.resampling.multinomial,
         temperature=config.search.temperature,
         gamma=config.gamma,
         unroll=config.search.unroll,

@@ -48,7 +48,11 @@ from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Tim
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The search. Defaults are the paper's."""
+    """The search: the paper's but for `resampling` and `resample_last`, which the presets paper/... have as it has.
+
+    A period that is no shorter than the horizon, as here, leaves no resample but the last: without that one, particles
+    are weighed and never redrawn.
+    """
 
     num_particles: int = 16
     """Particles per root (N)."""
@@ -56,16 +60,16 @@ class SearchConfig:
     """Steps each particle looks ahead (h)."""
     resample_period: int | None = 4
     """Resample after every so many steps (p); None: never."""
-    resample_last: bool = True
-    """Resample after the last step too, if that is one of the period's; False reads the weights out as they stand."""
+    resample_last: bool = False
+    """Resample after the last step too, if that is one of the period's (the paper); False reads the weights out."""
     readout: Literal["last", "all_depths"] = "last"
     """Read the weights after the last step, or the mean over all depths, which forgets no first action."""
     num_root_candidates: int | None = None
     """Discrete actions: so many different first actions, each with an equal group of particles; None: N draws."""
     ess_threshold: float | None = None
     """Resample only where the effective sample size is below this fraction of the particles; None: always."""
-    resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "multinomial"
-    """How ancestors are drawn."""
+    resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"
+    """How ancestors are drawn. The paper's is multinomial."""
     weighting: Literal["advantage", "q_value"] = "advantage"
     """What a particle's weight grows by: the advantage (the paper), or the Q value (its ablation)."""
     gamma: float = 1.0
@@ -76,7 +80,8 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class SPOConfig:
-    """Hyper-parameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters")."""
+    """Hyper-parameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters"), but for how
+    the search resamples: see `SearchConfig`."""
 
     num_envs: int = 768
     """Environments side by side, over all devices."""

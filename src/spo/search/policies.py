@@ -51,7 +51,7 @@ def smc_policy(
     dirichlet_fraction: float = 0.0,
     dirichlet_alpha: float = 0.3,
     weight_fn: WeightFn = weighting.advantage,
-    resample_fn: ResampleFn = resampling.multinomial,
+    resample_fn: ResampleFn = resampling.systematic,
     ess_threshold: float | None = None,
     resample_last: bool = False,
     readout: Literal["last", "all_depths"] = "last",

@@ -58,7 +58,7 @@ def train(
         steps: environment steps; the last interval is finished.
         seed: where all randomness comes from.
         algorithm, config, network, evaluation: as in an `Experiment`. Without a config, SPO's is `SMALL`, and another
-            algorithm's the default of its own, which is the paper's.
+            algorithm's the default of its own, which is the paper's (of SPO but for how it resamples).
         on_evaluation: called with the means of every evaluation during training, such as `print`.
     """
     task = _as_task(world)
