@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from evaluation.fake_runs import write_run
+from spo import presets
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NAMES = ["discrete", "continuous", "training_scaling", "temperatures", "kl_targets", "advantages"]
@@ -95,6 +96,25 @@ def test_the_table_has_a_row_for_every_claim_and_scale(tmp_path: Path):
     assert "not run" in rows[0]
     assert "| cpu | **held** | P(spo > ppo) 0.9 (0.8 to 1) | SPO \\| PPO. |" in rows[1]
     assert "not run" in rows[2]
+
+
+def test_the_table_names_the_network_and_what_was_left_out():
+    claims = importlib.import_module("_claims")
+    details = {"network": "spo on a cube", "left out": {"SPO": [], "AlphaZero": [2048, 4096]}}
+    found = claims.what_was_found({"sentence": "So it is.", "details": details})
+    assert found == (
+        "So it is. Left out, because it takes too long: AlphaZero at 2048 and 4096. Network: spo on a cube."
+    )
+    said = "With spo on a cube it is."
+    assert claims.what_was_found({"sentence": said, "details": {"network": "spo on a cube"}}) == said
+
+
+def test_the_claims_are_about_the_papers_inference():
+    tasks, trained = importlib.import_module("_tasks"), importlib.import_module("_trained")
+    of_paper = presets.get("paper/rubiks_cube").config.search
+    for experiment in (tasks.cube("cpu"), tasks.cube("smoke"), trained.cube_experiment("cpu")):
+        for name in presets.PAPER_INFERENCE:
+            assert getattr(experiment.config.search, name) == getattr(of_paper, name)
 
 
 def test_claims_have_numbers_of_their_own():
