@@ -107,7 +107,9 @@ def inferences(num_particles: int, horizon: int) -> dict[str, SearchConfig]:
 
 def find(setup: Setup) -> Finding:
     scale = SCALES[setup.scale]
-    _, trained = trained_run(setup, "cube", cube_experiment(setup.scale))
+    # No steps are asked for of the comparison in training; the network that is searched with needs its own.
+    of_network = setup._replace(steps=None) if setup.steps == 0 else setup
+    _, trained = trained_run(of_network, "cube", cube_experiment(setup.scale))
     # Other states than those (of key 1) that were looked at when the rule for the winner was made.
     key_states, key_oracle, key_search = jax.random.split(jax.random.key(2), 3)
     root = fixed_roots(trained, key_states, scale.num_states, longest_walk=0)

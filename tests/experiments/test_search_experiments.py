@@ -295,6 +295,22 @@ def test_it_runs(experiment: Any, folder: pathlib.Path, monkeypatch: pytest.Monk
         assert record["details"]["verdict by reading"]["soft"] == "held"
 
 
+def test_without_steps_nothing_is_compared_in_training_and_the_network_is_trained_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+    asked = []
+
+    def trained_run(setup: _claims.Setup, *_: Any) -> Any:
+        asked.append(setup.steps)
+        raise InterruptedError
+
+    monkeypatch.setattr(better_inference, "trained_run", trained_run)
+    for steps in (0, 1e4, None):
+        with pytest.raises(InterruptedError):
+            better_inference.find(_claims.Setup(better_inference.CLAIM, "smoke", tmp_path, tmp_path, steps))
+    assert asked == [None, 1e4, None]
+
+
 def test_an_exported_learner_takes_the_place_of_a_run(folder: pathlib.Path, tmp_path: pathlib.Path):
     setup = _claims.Setup(test_time_scaling.CLAIM, "smoke", folder / "runs" / "smoke" / "test_time_scaling", folder)
     experiment, trained = _trained.trained_run(setup, "cube", _trained.cube_experiment("smoke"))
