@@ -213,7 +213,11 @@ OPTIONS = {
     ),
 }
 # Each is a program of its own: the other half of the pairs is for who has time.
-QUICK = [("tiny/masked", "distinct_roots"), ("tiny/masked", "no_trust_region"), (WORLDS[1], "fixed_temperature")]
+QUICK = [
+    *itertools.product(WORLDS, ["distinct_roots"]),
+    (WORLDS[0], "no_trust_region"),
+    (WORLDS[1], "fixed_temperature"),
+]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +225,6 @@ QUICK = [("tiny/masked", "distinct_roots"), ("tiny/masked", "no_trust_region"), 
     [
         pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
         for pair in itertools.product(WORLDS, OPTIONS)
-        if pair != (WORLDS[1], "distinct_roots")  # continuous draws differ as they are
     ],
 )
 def test_options_of_spo(world: str, option: str):

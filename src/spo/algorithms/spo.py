@@ -9,7 +9,7 @@ Discrete and continuous differ in the distribution and in what the trust region 
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -65,7 +65,7 @@ class SearchConfig:
     readout: Literal["last", "all_depths"] = "last"
     """Read the weights after the last step, or the mean over all depths, which forgets no first action."""
     num_root_candidates: int | None = None
-    """Discrete actions: so many different first actions, each with an equal group of particles; None: N draws."""
+    """Discrete actions: up to so many different first actions, each with a group of the particles; None: N draws."""
     ess_threshold: float | None = None
     """Resample only where the effective sample size is below this fraction of the particles; None: always."""
     resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"
@@ -223,10 +223,11 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     )
     optimiser = actor_critic_optimiser(of_each, of_each)
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
-    if config.search.num_root_candidates is not None and not isinstance(action_spec, DiscreteActions):
-        raise ValueError("search.num_root_candidates needs discrete actions: continuous draws differ as they are.")
+    search_config = config.search
+    if not isinstance(action_spec, DiscreteActions):
+        search_config = replace(search_config, num_root_candidates=None)  # continuous draws differ as they are
     check_dirichlet(config.root_exploration_weight, config.dirichlet_alpha)
-    run_search = make_search(config.search, distribution)
+    run_search = make_search(search_config, distribution)
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)
@@ -268,7 +269,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         def decide(key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array) -> tuple[Action, Plan, Metrics]:
             root, output = plan(learner, key, env_state, timestep, *noise)
             log_prior = None
-            if config.search.num_root_candidates is not None or config.correct_root_exploration:
+            if search_config.num_root_candidates is not None or config.correct_root_exploration:
                 log_prior = jax.nn.log_softmax(output.root_log_weights, axis=1)
             remembered = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
             return to_environment(output.action), remembered, search_metrics(learner, root, output, log_prior)
