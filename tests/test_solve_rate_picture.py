@@ -1,8 +1,7 @@
 """The README's picture: what its curves are made of, and what it says when a run first got so far."""
 
-import importlib.util
+import importlib
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def picture():
-    spec = importlib.util.spec_from_file_location("solve_rate_picture", ROOT / "tools" / "solve_rate_picture.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass looks its module up
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tools")  # as if it were run
+        yield importlib.import_module("solve_rate_picture")
 
 
 def write_run(folder, algorithm, evaluations):
@@ -70,6 +67,7 @@ def test_a_run_that_shared_its_gpu_is_shown_at_the_speed_it_has_alone(picture, t
     config = json.loads((run / "config.json").read_text()) | {"num_seeds": 2, "network": {"dtype": "bfloat16"}}
     (run / "config.json").write_text(json.dumps(config))
     same = {"algorithm": "spo", "task": "rubiks_cube", "settings": "paper", "dtype": "bfloat16", "num_seeds": 2}
+    same |= {"task_options": {}}
     rows = [
         same | {"date": "2026-01-02", "env_steps_per_second": 2.0},
         same | {"date": "2026-01-01", "env_steps_per_second": 1.0},
@@ -77,11 +75,10 @@ def test_a_run_that_shared_its_gpu_is_shown_at_the_speed_it_has_alone(picture, t
         same | {"date": "2026-01-03", "env_steps_per_second": 4.0, "deterministic": True},
         same | {"date": "2026-01-03", "env_steps_per_second": 5.0, "algorithm": "ppo"},
     ]
-    (tmp_path / "training.json").write_text(json.dumps(rows))
-    assert picture.speed_alone(run, tmp_path) == 2.0
-    (tmp_path / "training.json").write_text(json.dumps(rows[2:]))
+    newest = picture.performance_tables.newest
+    assert picture.speed_alone(run, newest(rows)) == 2.0
     with pytest.raises(SystemExit, match="no speed is known of it alone"):
-        picture.speed_alone(run, tmp_path)
+        picture.speed_alone(run, newest(rows[2:]))
 
 
 def test_says_when_and_draws_every_run_that_is_there(picture, tmp_path, capsys):

@@ -16,10 +16,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import matplotlib
 import numpy as np
+import performance_tables
 import tyro
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -31,7 +32,6 @@ from spo.evaluation.statistics import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "runs" / "h200"
-BENCHMARKS = ROOT / "results" / "benchmarks" / "h200"
 
 
 class Shown(NamedTuple):
@@ -101,8 +101,8 @@ def curves_of(folder: Path, steps_per_second: float | None = None) -> tuple[Curv
     return Curves(curves["steps"], curves["training"], curves.get("wall")), len(results)
 
 
-def speed_alone(folder: Path, benchmarks: Path = BENCHMARKS) -> float:
-    """Environment steps per second of a run's algorithm, task, precision and number of seeds, last measured alone."""
+def speed_alone(folder: Path, measured: Sequence[dict[str, Any]]) -> float:
+    """Environment steps per second of a run's algorithm, task, precision and number of seeds, by rows of benchmarks."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     wanted = {
         "algorithm": config["algorithm"],
@@ -110,16 +110,12 @@ def speed_alone(folder: Path, benchmarks: Path = BENCHMARKS) -> float:
         "settings": "paper",
         "dtype": config["network"]["dtype"],
         "num_seeds": config["num_seeds"],
+        "deterministic": False,
     }
-    rows = [row for path in benchmarks.glob("training*.json") for row in json.loads(path.read_text("utf-8"))]
-    rows = [
-        row
-        for row in rows
-        if all(row[name] == value for name, value in wanted.items()) and not row.get("deterministic", False)
-    ]
-    if not rows:
-        raise SystemExit(f"{folder} shared its GPU, and no speed is known of it alone: {wanted}.")
-    return max(rows, key=lambda row: (row["date"], row.get("time", "")))["env_steps_per_second"]
+    for row in measured:
+        if {"deterministic": False, **row}.items() >= wanted.items():
+            return row["env_steps_per_second"]
+    raise SystemExit(f"{folder} shared its GPU, and no speed is known of it alone: {wanted}.")
 
 
 def training_seconds(result: Result) -> np.ndarray:
@@ -196,9 +192,10 @@ def main(options: Options) -> None:
     tasks = comparison.compare(load_runs([one.folder for one in shown]), metric="solve_rate").tasks
     if len(tasks) > 1:
         raise SystemExit(f"One picture shows one task, and these runs are of {', '.join(tasks)}.")
+    measured = performance_tables.training("h200")
     curves = {}
     for one in shown:
-        curves[one.label], num_seeds = curves_of(one.folder, None if one.alone else speed_alone(one.folder))
+        curves[one.label], num_seeds = curves_of(one.folder, None if one.alone else speed_alone(one.folder, measured))
         beside = "" if one.alone else ", at its speed alone"
         print(milestones(f"{one.label} ({num_seeds} seed{'s'[: num_seeds > 1]}{beside})", curves[one.label]))
     print(milestones("reference (1 seed)", reference_curves()))
