@@ -195,29 +195,44 @@ def train_with(setup: Setup, steps: float, names: list[str]) -> dict[str, Any]:
     """The cube with the paper's inference and with others, by the solve rate at the end and on the way there."""
     start = with_settings(cube(setup.scale), steps=steps)
     sizes = (start.config.search.num_particles, start.config.search.horizon)
-    ways = inferences(*sizes)
+    ways = {way: as_it_runs(config) for way, config in inferences(*sizes).items()}
     differing = [
         field.name
         for field in dataclasses.fields(SearchConfig)
         if len({getattr(way, field.name) for way in ways.values()}) > 1
     ]
     settings = {way: {field: getattr(ways[way], field) for field in differing} for way in (PAPER, *names)}
-    runs = {_as_file_name(way): with_settings(start, search=settings[way]) for way in settings}
-    folders = dict(zip(settings, train_all(setup, runs).values(), strict=True))
+    # What is the same search at this size is one run.
+    first_of = {way: next(name for name in settings if settings[name] == settings[way]) for way in settings}
+    distinct = [name for name in names if first_of[name] == name]
+    runs = {_as_file_name(way): with_settings(start, search=settings[way]) for way in (PAPER, *distinct)}
+    folders = dict(zip((PAPER, *distinct), train_all(setup, runs).values(), strict=True))
     rates = {
         "at the end": {way: _final(folder) for way, folder in folders.items()},
         "on the way": {way: _on_the_way(folder) for way, folder in folders.items()},
     }
     verdicts = {
-        when: {name: statistics.verdict([of[PAPER]], [of[name]], (PAPER, name)).sentence for name in names}
+        when: {name: statistics.verdict([of[PAPER]], [of[name]], (PAPER, name)).sentence for name in distinct}
         for when, of in rates.items()
     }
+    sentences = [f"Training for {start.steps:,.0f} steps:", *verdicts["on the way"].values()]
+    sentences += [f'"{name}" is the same search as "{first_of[name]}" there.' for name in names if name not in distinct]
     return {
-        "sentence": f"Training for {start.steps:,.0f} steps: {' '.join(verdicts['on the way'].values())}",
+        "sentence": " ".join(sentences),
         "settings": settings,
         "solve rates per seed": rates,
         "verdicts": verdicts,
     }
+
+
+def as_it_runs(config: SearchConfig) -> SearchConfig:
+    """A search that never resamples is the same whenever and however it would."""
+    last = config.horizon if config.resample_last else config.horizon - 1
+    if config.resample_period is not None and config.resample_period <= last:
+        return config
+    return dataclasses.replace(
+        config, resample_period=None, resample_last=False, resampling="multinomial", ess_threshold=None
+    )
 
 
 def _final(folder: pathlib.Path) -> list[float]:

@@ -18,7 +18,7 @@ RUNS = ROOT / "results" / "runs"
 README = ROOT / "README.md"
 SPEED = "env_steps_per_second"
 #: Steps at which trials on the cube are compared. They were evaluated at different ones.
-TRIAL_MILLIONS = (2, 3, 4, 6, 10, 12, 20)
+TRIAL_MILLIONS = (2, 3, 4, 6, 10, 12, 15, 20)
 
 Row = dict
 Columns = list[tuple[str, str]]  # heading, key of a row
@@ -201,6 +201,17 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
         lambda: [row for where in ("h200", "cpu") for row in one_seed(newest(compiled_alone(where)))],
         [("hardware", "device"), *EXPERIMENT, ("seconds to the first update", "seconds_to_first_update")],
     ),
+    "first_update_of_presets": (
+        lambda: [row for where in ("h200", "cpu") for row in stored(f"{where}/first_update")],
+        [
+            ("hardware", "device"),
+            ("preset", "preset"),
+            ("environments", "num_envs"),
+            ("beside others", "side_by_side"),
+            ("seconds, empty cache", "seconds_with_an_empty_cache"),
+            ("seconds, second start", "seconds_with_a_full_cache"),
+        ],
+    ),
     "h200/profile_cube": (lambda: stored("h200/profile_cube"), PHASES),
     "h200/profile_ant": (lambda: stored("h200/profile_ant"), PHASES),
     "h200/ppo_ant": (
@@ -294,8 +305,8 @@ def headline(rows: list[Row]) -> str:
 
 
 def replace(page: str, mark: str, text: str) -> str:
-    pattern = rf"(<!-- {mark} -->\n).*?(\n<!-- end -->)"
-    page, count = re.subn(pattern, lambda match: match[1] + text + match[2], page, flags=re.DOTALL)
+    pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
+    page, count = re.subn(pattern, lambda match: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
     if count != 1:
         sys.exit(f"There must be one place between <!-- {mark} --> and <!-- end -->, and there are {count}.")
     return page

@@ -197,6 +197,45 @@ def test_training_with_the_winner_changes_its_search_and_nothing_else(
     assert effect["solve rates per seed"]["on the way"][name] == pytest.approx([0.1, 0.11, 0.12, 0.13])
 
 
+@pytest.mark.parametrize(
+    ("changes", "never_resamples"),
+    [
+        ({"resample_period": 4, "resample_last": False}, True),
+        ({"resample_period": 5, "resample_last": True}, True),
+        ({"resample_period": None, "resample_last": True}, True),
+        ({"resample_period": 4, "resample_last": True}, False),
+        ({"resample_period": 3, "resample_last": False}, False),
+    ],
+)
+def test_searches_that_never_resample_are_one_and_the_same(changes: dict[str, Any], never_resamples: bool):
+    runs = {
+        better_inference.as_it_runs(SearchConfig(16, 4, resampling=scheme, **changes))
+        for scheme in ("multinomial", "systematic")
+    }
+    assert len(runs) == (1 if never_resamples else 2)
+    assert any(run.resample_period is None for run in runs) == never_resamples
+
+
+def test_two_names_of_one_search_are_trained_once_and_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+    given = {}
+
+    def train_all(setup: _claims.Setup, runs: dict[str, Any]) -> dict[str, pathlib.Path]:
+        given.update(runs)
+        return {name: tmp_path / name for name in runs}
+
+    monkeypatch.setattr(better_inference, "train_all", train_all)
+    monkeypatch.setattr(better_inference, "_final", lambda folder: [0.1, 0.2, 0.3])
+    monkeypatch.setattr(better_inference, "_on_the_way", lambda folder: [0.1, 0.2, 0.3])
+    setup = _claims.Setup(better_inference.CLAIM, "cpu", tmp_path, tmp_path)
+    never = "weighted, never resampled"
+    effect = better_inference.train_with(setup, 1e4, [never, better_inference.LIBRARY])
+    assert list(given) == ["paper", "weighted_never_resampled"]
+    assert list(effect["verdicts"]["at the end"]) == [never]
+    assert f'"{better_inference.LIBRARY}" is the same search as "{never}" there.' in effect["sentence"]
+
+
 def test_the_winner_is_the_surest_and_not_the_one_with_the_luckiest_mean():
     """It is chosen on the even states, where a large but uncertain gain loses to a sure one, and judged on the odd."""
     scale = better_inference.SCALES["smoke"]
