@@ -226,8 +226,8 @@ def test_two_names_of_one_search_are_trained_once_and_said_to_be_one(
         return {name: tmp_path / name for name in runs}
 
     monkeypatch.setattr(better_inference, "train_all", train_all)
-    monkeypatch.setattr(better_inference, "_final", lambda folder: [0.1, 0.2, 0.3])
-    monkeypatch.setattr(better_inference, "_on_the_way", lambda folder: [0.1, 0.2, 0.3])
+    monkeypatch.setattr(better_inference, "_final", lambda _: [0.1, 0.2, 0.3])
+    monkeypatch.setattr(better_inference, "_on_the_way", lambda _: [0.1, 0.2, 0.3])
     setup = _claims.Setup(better_inference.CLAIM, "cpu", tmp_path, tmp_path)
     never = "weighted, never resampled"
     effect = better_inference.train_with(setup, 1e4, [never, better_inference.LIBRARY])
