@@ -19,7 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import spo
 from spo import presets
 from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.cli import main, training
+from spo.cli import main, saved, training
 from spo.training import experiment, intervals, library, loop, processes
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
 
@@ -127,7 +127,10 @@ def test_every_field_is_an_option_with_a_sentence(capsys):
     flat = " ".join(help_text.replace("│", " ").split())
     assert "Particles per root (N). (default: 16)" in flat
     steps = presets.get("default").steps
-    assert f"Environment steps, per seed. The last iteration is finished. (default: {steps})" in flat
+    assert (
+        f"Environment steps, per seed. The last interval between two lines of metrics is finished. (default: {steps})"
+        in flat
+    )
     assert "--task.eval-scrambles INT (default: 4)" in flat
     assert "paper/humanoid" in flat
 
@@ -156,6 +159,20 @@ def test_options_that_a_task_hands_on_are_read_as_literals(asked, capsys):
         asked, capsys, "--task", "tiny/chain", "--task.length", "7", "--task.exit-reward=0.5", "--task.name", "x"
     )
     assert typed.task_options == {"length": 7, "exit_reward": 0.5, "name": "x"}
+
+
+def test_an_option_that_is_handed_on_does_not_swallow_the_next(asked, capsys):
+    answer = spo_command(capsys, "train", "--task", "tiny/chain", "--task.length", "--quiet")
+    assert (answer.code, "--task.length needs a value" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("task", ["sokoban/generated", "tiny/chain"])
+def test_another_task_has_its_own_network(asked, capsys, task):
+    """The default preset's has the width of a small cube, which a ResNet has not."""
+    assert experiment_for(asked, capsys, "--task", task).network == NetworkConfig()
+    sized = experiment_for(asked, capsys, "--task", task, "--network.channels", "16")
+    assert sized.network == NetworkConfig(channels=(16,))
+    assert experiment_for(asked, capsys, "tuned/rubiks_cube", "--task", task).network == NetworkConfig(dtype="bfloat16")
 
 
 def test_where_a_run_goes(asked, capsys, tmp_path):
@@ -385,6 +402,30 @@ def test_evaluate_answers_wrong_options(run: Path, capsys):
     assert "--search.horizon" in spo_command(capsys, "evaluate", str(run), "--help").out
     answer = spo_command(capsys, "evaluate", "nowhere")
     assert (answer.code, "holds no run" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("episodes", [0, -1])
+def test_evaluate_needs_an_episode(run: Path, capsys, episodes):
+    answer = spo_command(capsys, "evaluate", str(run), "--episodes", str(episodes))
+    assert (answer.code, "ask for 1 or more" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("judged", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_evaluate_plays_as_the_run_was_judged(run: Path, capsys, monkeypatch, tmp_path, judged):
+    """Unless it is told otherwise: its figure is to be compared with the run's own."""
+    played: list[Any] = []
+
+    def play(chosen: Any) -> None:
+        played.append(chosen)
+        raise ValueError("That is enough.")
+
+    monkeypatch.setattr(saved, "_evaluate", play)
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(judged)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "That is enough." in spo_command(capsys, "evaluate", str(tmp_path)).err
+    assert (played[0].greedy, played[0].policy_only) == (judged.greedy, not judged.use_search)
+    spo_command(capsys, "evaluate", str(tmp_path), "--no-greedy", "--no-policy-only")
+    assert (played[1].greedy, played[1].policy_only) == (False, False)
 
 
 def test_render_writes_an_animation(run: Path, capsys, tmp_path):

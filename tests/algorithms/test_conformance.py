@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -120,6 +121,22 @@ def test_updates_can_be_skipped(algorithm: str, world: str):
     state = jax.eval_shape(program.init, jax.random.key(0))
     _, metrics = jax.eval_shape(lambda state: program.run(state, 1), state)
     assert "skipped_updates" in metrics
+
+
+def test_skipped_updates_are_counted_over_iterations():
+    """A count, while other metrics are means."""
+    made = built(*PAIRS[0], 1)
+
+    def step(state: Any) -> Any:
+        return state, {"skipped_updates": jnp.float32(2.0), "loss": jnp.float32(2.0), "episode/count": jnp.float32(2.0)}
+
+    program = make_program(made.algorithm._replace(step=step), made.task.evaluation, made.program.mesh, num_seeds=1)
+    _, metrics = program.run(program.init(jax.random.key(0)), 3)
+    assert {name: float(value.sum()) for name, value in metrics.items()} == {
+        "skipped_updates": 6.0,
+        "loss": 2.0,
+        "episode/count": 6.0,
+    }
 
 
 @every_pair

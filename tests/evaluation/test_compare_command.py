@@ -104,8 +104,15 @@ EXPERIMENTS = {
     "spo train paper/boxoban --network.channels 32 64 --network.dtype bfloat16": dataclasses.replace(
         presets.get("paper/boxoban"), network=NetworkConfig(channels=(32, 64), dtype="bfloat16")
     ),
-    "spo train --task tiny/chain --steps 20000 --network.width None": dataclasses.replace(
+    "spo train --task tiny/chain --steps 20000": dataclasses.replace(
         _DEFAULT, task="tiny/chain", task_options={}, steps=2e4, network=NetworkConfig()
+    ),
+    "spo train paper/rubiks_cube --task.time-limit-is-termination --seed 3": dataclasses.replace(
+        presets.get("paper/rubiks_cube"), task_options={"time_limit_is_termination": True}, seed=3
+    ),
+    # Handed on to another library, which alone knows what it is.
+    "spo train paper/ant --task.exclude-positions True --seed 3": dataclasses.replace(
+        presets.get("paper/ant"), task_options={"exclude_positions": True}, seed=3
     ),
 }
 

@@ -63,6 +63,18 @@ def test_what_can_t_be_compared_is_refused_in_a_sentence(tmp_path: Path):
         compare([])
 
 
+def test_a_run_without_an_evaluation_is_left_out_if_nobody_named_it(tmp_path: Path):
+    write_run(tmp_path / "one", [0.0, 0.5], final=0.6)
+    empty = write_run(tmp_path / "empty", [0.0])
+    (empty / "metrics.jsonl").unlink()
+    said: list[str] = []
+    assert [run.folder.name for run in load_runs([tmp_path], said.append)] == ["one"]
+    assert "empty has no evaluation" in said[0]
+    assert [run.folder.name for run in load_runs([tmp_path / "o*", tmp_path])] == ["one"]
+    with pytest.raises(ValueError, match="There is no run in"):
+        load_runs([f"{tmp_path}/e*"])
+
+
 def test_mixed_metrics_are_refused_until_one_is_chosen(tmp_path: Path):
     write_run(tmp_path / "one", [0.0, 0.5], final=0.5)
     write_run(tmp_path / "two", [0.0, 0.4], final=0.4, metric="return", algorithm="ppo")

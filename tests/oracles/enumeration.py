@@ -50,9 +50,9 @@ def q_value(reward: float, discount: float, value: float, next_value: float, log
     return reward + discount * next_value
 
 
-def soft_advantage(entropy_temperature: float, reward_scale: float) -> Score:
+def soft_advantage(entropy_temperature: float) -> Score:
     def score(reward: float, discount: float, value: float, next_value: float, log_prob: float) -> float:
-        return reward_scale * reward + discount * next_value - value - entropy_temperature * log_prob
+        return reward + discount * next_value - value - entropy_temperature * log_prob
 
     return score
 

@@ -161,7 +161,7 @@ def test_gamma():
     ("weight_fn", "score"),
     [
         (weighting.q_value, enumeration.q_value),
-        (weighting.soft_advantage(0.3, reward_scale=1.2), enumeration.soft_advantage(0.3, 1.2)),
+        (weighting.soft_advantage(0.3), enumeration.soft_advantage(0.3)),
     ],
     ids=["q", "soft"],
 )

@@ -32,6 +32,20 @@ def search(num_roots: int, num_particles: int, num_candidates: int, **settings):
     return jax.tree.map(lambda x: x.reshape(len(ROOT_STATES), num_roots, *x.shape[1:]), output)
 
 
+def action_weights_by_depth(ancestry: spo.search.Ancestry) -> np.ndarray:
+    """The estimate of q at the root as it stood after every depth, before any resample there: [root, depth, action]."""
+    parents, actions, log_weights = (np.asarray(x) for x in (ancestry.parent, ancestry.action, ancestry.log_weights))
+    by_depth = np.zeros((*log_weights.shape[:2], NUM_ACTIONS))
+    for root in range(len(parents)):
+        first = actions[root, 0]
+        for depth in range(HORIZON):
+            # At depth 0 a particle's "parent" is its root sample, which is the particle itself.
+            first = first[parents[root, depth]]
+            weights = np.exp(log_weights[root, depth] - log_weights[root, depth].max())
+            by_depth[root, depth] = np.bincount(first, weights / weights.sum(), NUM_ACTIONS)
+    return by_depth
+
+
 @pytest.mark.parametrize(("num_candidates", "num_particles"), [(1, 2), (2, 5), (NUM_ACTIONS, 2 * NUM_ACTIONS), (8, 2)])
 def test_the_weighted_actions_stand_for_the_proposal(num_candidates: int, num_particles: int):
     """E[mean_n w_n 1(a_n = a)] = π(a), for every action. With fewer particles than candidates, each has one."""
@@ -90,7 +104,7 @@ def test_the_read_out_over_all_depths_is_the_mean_of_them(num_candidates: int | 
         unroll=1,
         **settings,
     )
-    by_depth = np.asarray(diagnostics.action_weights_by_depth(output.ancestry, NUM_ACTIONS))
+    by_depth = action_weights_by_depth(output.ancestry)
     np.testing.assert_allclose(output.action_weights, by_depth.mean(axis=1), atol=1e-6)
     np.testing.assert_allclose(output.weights.sum(axis=1), 1.0, atol=1e-5)
     assert np.array_equal(output.best_action, output.action_weights.argmax(axis=1))
@@ -137,7 +151,7 @@ def test_weights_by_depth_are_those_of_shallower_searches():
         unroll=1,
         with_ancestry=True,
     )
-    by_depth = np.asarray(diagnostics.action_weights_by_depth(output.ancestry, NUM_ACTIONS))
+    by_depth = action_weights_by_depth(output.ancestry)
     np.testing.assert_allclose(by_depth[:, -1], output.action_weights, atol=1e-5)
     for depth in range(HORIZON):
         for kind, answer in enumerate(exact(horizon=depth + 1)):

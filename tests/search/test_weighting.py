@@ -24,7 +24,7 @@ STEP = Step(
 def test_scores_by_hand():
     assert weighting.advantage(STEP) == 2.0 + 0.5 * 10.0 - 3.0
     assert weighting.q_value(STEP) == 2.0 + 0.5 * 10.0
-    assert weighting.soft_advantage(4.0, reward_scale=3.0)(STEP) == 6.0 + 5.0 - 3.0 + 4.0 * 0.25
+    assert weighting.soft_advantage(4.0)(STEP) == 2.0 + 5.0 - 3.0 + 4.0 * 0.25
     assert weighting.soft_advantage(0.0)(STEP) == weighting.advantage(STEP)
 
 

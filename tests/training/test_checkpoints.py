@@ -134,11 +134,31 @@ def test_a_damaged_one_is_left_aside(tmp_path: Path, part: str):
     assert restore(tmp_path).progress.iteration == 2
 
 
-def test_without_a_readable_one_that_is_said(tmp_path: Path):
+def test_without_a_readable_one_that_is_said_and_nothing_is_touched(tmp_path: Path):
+    """Again and again: to begin anew, over the records of what was lost, is for the user to decide."""
+    for iteration in (1, 2):
+        checkpoints.save(tmp_path, make_checkpoint(iteration))
+        shutil.rmtree(tmp_path / str(iteration) / "worker")
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"No checkpoint in .* can be read \(iteration 2: .*worker.*; iteration 1: .*worker"
+        ):
+            checkpoints.restore(tmp_path, ABSTRACT, 1, pytest.fail)
+        assert checkpoints.iterations(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")])
+def test_a_device_without_room_damages_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception):
     checkpoints.save(tmp_path, make_checkpoint(1))
-    shutil.rmtree(tmp_path / "1" / "worker")
-    with pytest.raises(ValueError, match=r"No checkpoint in .* can be read"):
-        checkpoints.restore(tmp_path, ABSTRACT, 1, say=lambda _: None)
+
+    def no_room(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_restore_item", no_room)
+        with pytest.raises(type(error)):
+            checkpoints.restore(tmp_path, ABSTRACT, 1, pytest.fail)
+    assert restore(tmp_path).progress.iteration == 1
 
 
 def test_another_number_of_devices_is_refused(tmp_path: Path):

@@ -11,7 +11,7 @@ from spo import environments, presets
 from spo.algorithms.spo import SearchConfig
 from spo.networks import make_network
 from spo.networks.torsos import MLP, ResNet
-from spo.training.experiment import NetworkConfig, build, from_json, make_architecture, to_json
+from spo.training.experiment import NetworkConfig, _check_settings, build, from_json, make_architecture, to_json
 from spo.types import Environment
 
 
@@ -46,7 +46,17 @@ def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
         ("ppo", {"rollout_length": -1}, "rollout_length must be 1 or more"),
         ("mpo", {"gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5"),
         ("spo", {"root_exploration_weight": -0.5}, "root_exploration_weight must lie between 0 and 1"),
-        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be positive"),
+        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
+        ("spo", {"max_grad_norm": -1.0}, "max_grad_norm must be above 0, got -1.0"),
+        ("spo", {"temperature_kl_bound": 0.0}, "temperature_kl_bound must be above 0"),
+        ("vmpo", {"kl_bound": float("nan")}, "kl_bound must be above 0, got nan"),
+        ("ppo", {"clip_epsilon": -0.1}, "clip_epsilon must be above 0"),
+        ("ppo", {"reward_scale": 0.0}, "reward_scale must be above 0"),
+        ("smc_ent", {"reward_scale": -10}, "reward_scale must be above 0"),
+        ("smc_ent", {"entropy_temperature": -0.03}, "entropy_temperature must be above 0"),
+        ("mpo", {"retrace_lambda": 1.2}, "retrace_lambda must lie between 0 and 1"),
+        ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got Target"),
+        ("spo", {"search": SearchConfig(resampling="multinominal")}, "search.resampling must be one of multinomial"),
         ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
         ("spo", {"search": SearchConfig(horizon=0)}, "search.horizon must be 1 or more, got 0"),
         ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
@@ -56,6 +66,42 @@ def test_settings_that_nothing_can_be_done_with_are_refused(algorithm: str, sett
     chosen = presets.get("default", algorithm)
     with pytest.raises(ValueError, match=said):
         build(dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, **settings)))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("ppo", {"entropy_coefficient": 0}),
+        ("spo", {"root_exploration_weight": 0}),
+        ("spo", {"learning_rate": 0}),
+        ("spo", {"max_grad_norm": float("inf")}),
+        ("smc_ent", {"munchausen_clip": -1}),
+        ("smc_ent", {"target_entropy_per_dimension": -2}),
+    ],
+)
+def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
+    _check_settings(dataclasses.replace(presets.get("default", algorithm).config, **settings))
+
+
+@pytest.mark.parametrize("changes", [{"network": NetworkConfig(width=0)}, {"network": NetworkConfig(depth=0)}])
+def test_a_network_of_no_size_is_refused(changes: dict):
+    with pytest.raises(ValueError, match=r"network\.(width|depth) must be 1 or more, got 0"):
+        build(dataclasses.replace(presets.get("default"), **changes))
+
+
+@pytest.mark.parametrize("steps", [float("inf"), float("nan")])
+def test_a_run_has_an_end(steps: float):
+    with pytest.raises(ValueError, match="steps must be a number"):
+        build(dataclasses.replace(presets.get("default"), steps=steps))
+
+
+def test_what_another_version_wrote_is_refused_by_name():
+    data = to_json(presets.get("default"))
+    for place in (data, data["config"], data["network"]):
+        place["of_tomorrow"] = 1
+        with pytest.raises(ValueError, match="has no of_tomorrow: was it written by another version"):
+            from_json(data)
+        del place["of_tomorrow"]
 
 
 def test_without_channels_boards_have_what_they_had():
@@ -70,10 +116,26 @@ def test_without_channels_boards_have_what_they_had():
         ("rubiks_cube", NetworkConfig(channels=(8,)), "rubiks_cube shows no such grid: leave them out"),
         ("tiny/chain", NetworkConfig(channels=(8,)), "shows no such grid"),
         ("rubiks_cube", NetworkConfig(channels=(8,), width=8), "shows no such grid"),
-        ("sokoban10", NetworkConfig(width=8), r"flat observations only: set network\.channels"),
-        ("sokoban10", NetworkConfig(depth=2), r"flat observations only: set network\.channels"),
-        ("sokoban7", NetworkConfig(channels=(8,), width=8), r"flat observations only: set network\.channels"),
-        ("sokoban7", NetworkConfig(channels=(8,), depth=2), r"flat observations only: set network\.channels"),
+        (
+            "sokoban10",
+            NetworkConfig(width=8),
+            r"flat observations only, and .* leave them out .* set network\.channels",
+        ),
+        (
+            "sokoban10",
+            NetworkConfig(depth=2),
+            r"flat observations only, and .* leave them out .* set network\.channels",
+        ),
+        (
+            "sokoban7",
+            NetworkConfig(channels=(8,), width=8),
+            r"flat observations only, and .* leave them out .* set network\.channels",
+        ),
+        (
+            "sokoban7",
+            NetworkConfig(channels=(8,), depth=2),
+            r"flat observations only, and .* leave them out .* set network\.channels",
+        ),
         ("sokoban7", NetworkConfig(channels=()), "ResNet needs the channels of at least one group"),
         ("sokoban7", NetworkConfig(channels=(8, 0)), "ResNet needs positive whole numbers for channels"),
     ],

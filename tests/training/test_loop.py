@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spo.algorithms.spo import SPOConfig
-from spo.training import checkpoints, intervals, loop
+from spo.training import checkpoints, intervals, loop, run_folder
 from spo.training.experiment import EvaluationConfig, NetworkConfig, from_json, to_json
 from spo.training.intervals import NonFiniteError, make_schedule
 from spo.training.loop import train
@@ -157,6 +158,20 @@ def test_intervals_of_several_seeds_are_those_between_seeds():
     assert low < 0.49 < 0.51 < high  # seeds that agree are no proof of precision
 
 
+def test_the_commit_is_that_of_the_source_and_not_of_a_project_it_was_installed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "theirs.py").touch()
+    (tmp_path / "installed.py").touch()
+    author = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "theirs.py"], [*author, "commit", "-q", "-m", "theirs"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "installed.py"))
+    assert run_folder._git_commit() is None
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "theirs.py"))
+    assert len(run_folder._git_commit() or "") == 40
+
+
 def test_the_run_says_what_ran_it(whole_run: Path):
     environment = json.loads((whole_run / "environment.json").read_text())
     first = environment["starts"][0]
@@ -193,7 +208,7 @@ def test_tensorboard_reads_the_same_numbers(whole_run: Path):
 
 
 def test_runs_are_listed(whole_run: Path, tmp_path: Path):
-    RunFolder.create(tmp_path / "begun", tiny_experiment(seed=7))
+    RunFolder.unused(tmp_path / "begun").create(tiny_experiment(seed=7))
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.json").write_text("[]")
     (begun,) = list_runs(tmp_path)
@@ -238,6 +253,16 @@ def test_a_number_that_is_none_stops_training_at_the_last_good_state(
     assert not (folder / "summary.json").exists()
 
 
+def test_a_number_that_is_none_before_training_promises_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def poisoned(*_: Any) -> None:
+        raise NonFiniteError("episode/return became nan in the evaluation after iteration 0.")
+
+    monkeypatch.setattr(loop, "begin", poisoned)
+    with pytest.raises(NonFiniteError, match="before the first update") as said:
+        train(tiny_experiment(), tmp_path / "run")
+    assert "spo export" not in str(said.value)
+
+
 @pytest.mark.slow
 def test_training_that_diverges_is_caught(tmp_path: Path):
     config = dataclasses.replace(tiny_experiment().config, learning_rate=1e30)
@@ -265,7 +290,8 @@ def test_a_full_disk_stops_training_with_a_sentence(tmp_path: Path, monkeypatch:
 
 
 def test_a_run_of_another_version_is_refused(tmp_path: Path):
-    folder = RunFolder.create(tmp_path / "run", tiny_experiment())
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment())
     record = json.loads(folder.config_path.read_text())
     folder.config_path.write_text(json.dumps({**record, "spo_version": "0.0.1"}))
     for refused in (
@@ -288,7 +314,7 @@ def test_a_run_of_another_version_is_refused(tmp_path: Path):
     ],
 )
 def test_another_experiment_is_refused(tmp_path: Path, changes: dict[str, Any], named: str):
-    RunFolder.create(tmp_path / "run", tiny_experiment())
+    RunFolder.unused(tmp_path / "run").create(tiny_experiment())
     with pytest.raises(ValueError, match=f"another experiment: .*{named}"):
         train(tiny_experiment(**changes), tmp_path / "run", resume=True)
 
@@ -303,6 +329,21 @@ def test_folders_that_are_none_are_refused(whole_run: Path, tmp_path: Path):
         train(tiny_experiment(), tmp_path / "file")
     with pytest.raises(ValueError, match="leave start_from"):
         train(tiny_experiment(), whole_run, resume=True, start_from=tmp_path / "learner.npz")
+
+
+def test_what_is_refused_leaves_no_folder(whole_run: Path, tmp_path: Path):
+    """Else the command, put right, would be told that there is a run already."""
+    folder, source = tmp_path / "run", tmp_path / "learner.npz"
+    config = dataclasses.replace(tiny_experiment().config, sequence_length=5)
+    with pytest.raises(ValueError, match="sequence_length"):
+        train(tiny_experiment(config=config), folder)
+    checkpoints.export(whole_run, source)
+    with pytest.raises(ValueError, match="does not fit this experiment"):
+        train(tiny_experiment(network=NetworkConfig(width=8)), folder, start_from=source)
+    source.write_bytes(source.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match="is no exported learner, or not all of one"):
+        train(tiny_experiment(), folder, start_from=source)
+    assert not folder.exists()
 
 
 # --- Where it begins --------------------------------------------------------------------------------------------------

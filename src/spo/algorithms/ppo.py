@@ -122,8 +122,6 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
     discrete = isinstance(task.train.action_spec, DiscreteActions)
     num_envs = share("num_envs", config.num_envs, setting.num_devices)
     check_minibatches(num_envs, config.rollout_length, config.num_minibatches)
-    if not config.reward_scale > 0:
-        raise ValueError(f"reward_scale must be above 0, got {config.reward_scale}: 1 leaves rewards as they are.")
 
     env_steps_per_iteration = config.num_envs * config.rollout_length
     num_updates = updates_of_run(setting, env_steps_per_iteration, config.num_epochs * config.num_minibatches)

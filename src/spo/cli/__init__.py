@@ -6,6 +6,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from spo._version import __version__
 from spo.cli.compare import compare
@@ -47,9 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
             )
-    except (ValueError, ImportError, OSError) as error:
-        print(f"spo: {_sentence(error)}", file=sys.stderr)
-        raise SystemExit(2) from None
+    except (ValueError, ImportError, OSError, NotImplementedError) as error:
+        _give_up(_sentence(error))
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _give_up(
+            "The device ran out of memory. Fewer of these need less: --num-seeds, --num-envs, --search.num-particles, "
+            "--batch-size, --replay-size, --evaluation.final-episodes, --episodes."
+        )
+
+
+def _give_up(sentence: str) -> NoReturn:
+    print(f"spo: {sentence}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 
 def _sentence(error: Exception) -> str:

@@ -43,7 +43,7 @@ def compare(
         raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder that holds them.")
     if resamples < 100:
         raise ValueError(f"--resamples must be at least 100 for the ends of an interval, got {resamples}.")
-    loaded = load_runs(runs)
+    loaded = load_runs(runs, say=print)
     comparison = comparing.compare(loaded, by, metric)
     judgement = comparing.judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -88,7 +88,7 @@ def repeating_command(run: "Run") -> str | None:
             continue  # an option of the preset's task that the run leaves at its default, or one that is newer than it
         changed = {key: value for key, value in mine.items() if key not in start or start[key] != value}
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
-        words = ["spo", "train", *([] if name == DEFAULT_PRESET else [name]), *_flags(changed)]
+        words = ["spo", "train", *([] if name == DEFAULT_PRESET else [name]), *_flags(changed, config["task"])]
         candidates.append(shlex.join(words))
     if not candidates:
         return None
@@ -97,10 +97,14 @@ def repeating_command(run: "Run") -> str | None:
     return min(candidates, key=len) + origin
 
 
-def _flags(changed: dict[str, Any]) -> Iterator[str]:
+def _flags(changed: dict[str, Any], task: str) -> Iterator[str]:
+    from spo.cli.options import named_task_options
+
+    named = {f"task_options.{name}" for name in named_task_options(task)}
     for key, value in changed.items():
         name = key.removeprefix("config.").replace("task_options.", "task.").replace("_", "-")
-        if isinstance(value, bool):
+        # What a task only hands on to another library is written with its value: nobody here knows its type.
+        if isinstance(value, bool) and (key in named or not key.startswith("task_options.")):
             parent, _, last = name.rpartition(".")
             yield f"--{parent}{'.' if parent else ''}{'' if value else 'no-'}{last}"
             continue

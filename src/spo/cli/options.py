@@ -42,7 +42,7 @@ def experiment_fields(experiment: Experiment) -> list[tuple[str, Any, Any]]:
 def experiment_from(parsed: Any, other_task_options: dict[str, Any]) -> Experiment:
     """The experiment that parsed options describe. Options of the task that say nothing new are left out."""
     values = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(Experiment)}
-    defaults = _maker_defaults(parsed.task)
+    defaults = named_task_options(parsed.task)
     chosen = {name: value for name, value in vars(parsed.task_options).items() if value != defaults[name]}
     # Plain data only: JSON has no paths.
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
@@ -55,7 +55,7 @@ def take_other_task_options(arguments: Sequence[str], experiment: Experiment) ->
 
     Values are read as Python literals, and as text where they are none. The experiment's own such options are kept.
     """
-    known = _maker_defaults(experiment.task)
+    known = named_task_options(experiment.task)
     others = {name: value for name, value in experiment.task_options.items() if name not in known}
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _maker_parameters(experiment.task)):
         return list(arguments), others
@@ -67,8 +67,8 @@ def take_other_task_options(arguments: Sequence[str], experiment: Experiment) ->
         if not flag.startswith("--task.") or name.removeprefix("no_") in known:
             rest.append(argument)
             continue
-        if not equals and not queue:
-            raise ValueError(f"{flag} needs a value.")
+        if not equals and (not queue or queue[0].startswith("--")):
+            raise ValueError(f"{flag} needs a value, such as {flag} True.")
         others[name] = _literal(value if equals else queue.pop(0))
     return rest, others
 
@@ -109,7 +109,7 @@ def _maker_parameters(task: str) -> list[inspect.Parameter]:
     return list(inspect.signature(registry.maker_of(task)).parameters.values())
 
 
-def _maker_defaults(task: str) -> dict[str, Any]:
+def named_task_options(task: str) -> dict[str, Any]:
     """The options that a task's maker names itself. All of them have a default."""
     parameters = _maker_parameters(task)
     return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
@@ -120,9 +120,9 @@ def _task_options_type(task: str, values: dict[str, Any]) -> type:
     annotations = {parameter.name: parameter.annotation for parameter in _maker_parameters(task)}
     fields = [
         (name, annotations[name], dataclasses.field(default=values.get(name, default)))
-        for name, default in _maker_defaults(task).items()
+        for name, default in named_task_options(task).items()
     ]
     return dataclasses.make_dataclass("TaskOptions", fields, frozen=True)
 
 
-__all__ = ["experiment_fields", "experiment_from", "first_value", "take_other_task_options"]
+__all__ = ["experiment_fields", "experiment_from", "first_value", "named_task_options", "take_other_task_options"]

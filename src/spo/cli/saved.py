@@ -19,28 +19,30 @@ def evaluate(*arguments: str) -> None:
     import tyro
     from tyro.conf import Positional, arg
 
+    from spo.training.experiment import EvaluationConfig
     from spo.training.report import in_words
     from spo.training.run_folder import load_experiment
 
     def option(name: str, kind: Any, help: str, **default: Any) -> tuple[str, Any, Any]:
         return name, Annotated[kind, arg(help=help)], dataclasses.field(**default)
 
+    run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
+    experiment = None if run is None else load_experiment(run)
+    judged = EvaluationConfig() if experiment is None else experiment.evaluation  # as the run itself was
     fields = [
         option("run", Positional[Path], "Folder of the run, or a file that `spo export` wrote."),
         option("episodes", int, "Episodes for each seed of the run.", default=1280),
-        option("policy_only", bool, "Act by the bare policy instead of the search.", default=False),
-        option("greedy", bool, "Take the most likely action instead of a draw.", default=False),
+        option("policy_only", bool, "Act by the bare policy instead of the search.", default=not judged.use_search),
+        option("greedy", bool, "Take the most likely action instead of a draw.", default=judged.greedy),
         option("last", bool, "The last parameters instead of the best ones.", default=False),
         option("seed", int, "Where the randomness of the episodes comes from.", default=0),
         option("out", Path | None, "Write the result as JSON, too.", default=None),
     ]
-    run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    if run is not None:  # the run's own search is the default
-        config = load_experiment(run).config
+    if experiment is not None:  # the run's own search is the default
         fields += [
-            option(name, type(getattr(config, name)), help, default=getattr(config, name))
+            option(name, type(getattr(experiment.config, name)), help, default=getattr(experiment.config, name))
             for name, help in BUDGETS.items()
-            if hasattr(config, name)
+            if hasattr(experiment.config, name)
         ]
     parsed: Any = tyro.cli(
         dataclasses.make_dataclass("EvaluateOptions", fields),
@@ -50,6 +52,8 @@ def evaluate(*arguments: str) -> None:
     )
     if run is None:
         raise ValueError(f"Name the run first: spo evaluate {parsed.run} ...")
+    if parsed.episodes < 1:
+        raise ValueError(f"There is nothing to judge by in {parsed.episodes} episodes: ask for 1 or more.")
     result = _evaluate(parsed)
     for name in ("solved", "return", "length"):
         if name in result:

@@ -68,8 +68,6 @@ def run(
     distributed: bool = False,
 ) -> None:
     """Train with a display, then draw the learning curve and say what came of it."""
-    import jax
-
     from spo.training import intervals, loop, processes, progress, report
 
     if distributed:
@@ -93,13 +91,6 @@ def run(
     except intervals.NonFiniteError as error:
         print(f"spo: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise ValueError(
-            "The device ran out of memory. Fewer of these need less: --num-seeds, --num-envs, --search.num-particles, "
-            "--batch-size, --replay-size, --evaluation.final-episodes."
-        ) from error
     if not processes.is_first():
         return
     report.draw_learning_curve(
@@ -128,18 +119,20 @@ def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
 
 
 def named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
-    """The preset by the algorithm that is asked for. Another task has other options: the preset's make no sense there.
+    """The preset by the algorithm that is asked for. Another task has other options and another network: the preset's
+    make no sense there.
 
     A name that doesn't exist is left to the parser, which says what there is.
     """
     from spo import presets
     from spo.cli.options import first_value
-    from spo.training.experiment import ALGORITHMS
+    from spo.training.experiment import ALGORITHMS, NetworkConfig
 
     algorithm, task = first_value(arguments, "--algorithm"), first_value(arguments, "--task")
     experiment = presets.get(preset, algorithm) if algorithm in ALGORITHMS else presets.get(preset)
     if task is not None and task != experiment.task:
-        experiment = dataclasses.replace(experiment, task=task, task_options={})
+        network = NetworkConfig(dtype=experiment.network.dtype)
+        experiment = dataclasses.replace(experiment, task=task, task_options={}, network=network)
     return experiment
 
 

@@ -7,7 +7,7 @@ import glob
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,17 +27,31 @@ class Run(NamedTuple):
     finals: dict[int, Record]  # seed -> its final evaluation; a run that is not finished has none
 
 
-def load_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """The runs in these folders and below them. Names may hold * and ?; a run that is found twice counts once."""
+def load_runs(paths: Iterable[str | Path], say: Callable[[str], None] = lambda _: None) -> list[Run]:
+    """The runs in these folders and below them. Names may hold * and ?; a run that is found twice counts once.
+
+    A run without an evaluation is refused if it was named, and left out, with a sentence to `say`, if it was found.
+    """
     paths = list(paths)
-    folders: dict[Path, Path] = {}
+    runs: dict[Path, Run] = {}
     for path in paths:
         for folder in _run_folders(path):
-            folders.setdefault(folder.resolve(), folder)
-    if not folders:
+            if folder.resolve() in runs:
+                continue
+            try:
+                runs[folder.resolve()] = load_run(folder)
+            except NoEvaluationError as error:
+                if folder == Path(path):
+                    raise
+                say(str(error))
+    if not runs:
         named = ", ".join(map(str, paths)) or "no folder"
         raise ValueError(f"There is no run in {named}: name folders that `spo train` wrote, or one above them.")
-    return [load_run(folder) for folder in folders.values()]
+    return list(runs.values())
+
+
+class NoEvaluationError(ValueError):
+    """A run that has not come to its first evaluation yet."""
 
 
 def load_run(folder: Path) -> Run:
@@ -51,7 +65,9 @@ def load_run(folder: Path) -> Run:
         if record["kind"] == "evaluation":
             evaluations.setdefault(record["seed"], {})[record["env_steps"]] = record
     if not evaluations:
-        raise ValueError(f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or let it train on.")
+        raise NoEvaluationError(
+            f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or let it train on."
+        )
     environment_path = folder / "environment.json"
     starts = json.loads(environment_path.read_text("utf-8"))["starts"] if environment_path.exists() else []
     return Run(

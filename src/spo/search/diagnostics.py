@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
-from spo.search.base import Ancestry
 from spo.types import Array, Float, Integer
 
 
@@ -43,22 +41,3 @@ def sum_by_action(actions: Integer[Array, " N"], weights: Float[Array, " N"], nu
     Compare-and-sum rather than scatter-add: on a GPU the order of atomic additions, and so the last bit, is not fixed.
     """
     return jnp.sum(jnp.where(actions[:, None] == jnp.arange(num_actions)[None, :], weights[:, None], 0.0), axis=0)
-
-
-def action_weights_by_depth(ancestry: Ancestry, num_actions: int) -> Float[Array, "B H A"]:
-    """The estimate of q at the root as it stood after every depth, before any resample there.
-
-    A root action that a late resample erased is still there at the depths above. The mean over depths is a read-out
-    that forgets none of them; what it gives away is that shallow estimates have seen less.
-    """
-
-    def of_root(parent: Integer[Array, "H N"], first_action: Array, log_weights: Float[Array, "H N"]) -> Array:
-        def descend(actions: Array, depth: tuple[Array, Array]) -> tuple[Array, Array]:
-            parents, log_weights = depth
-            actions = actions[parents]
-            return actions, sum_by_action(actions, jax.nn.softmax(log_weights), num_actions)
-
-        # At depth 0 a particle's "parent" is its root sample, which is the particle itself.
-        return jax.lax.scan(descend, first_action, (parent, log_weights))[1]
-
-    return jax.vmap(of_root)(ancestry.parent, ancestry.action[:, 0], ancestry.log_weights)

@@ -21,15 +21,14 @@ def q_value(step: Step) -> Float[Array, ""]:
     return step.reward + bootstrap(step.discount, step.next_value)
 
 
-def soft_advantage(entropy_temperature: Float[Array, ""] | float, reward_scale: float = 1.0) -> WeightFn:
-    """scale·r + γ·V(s') − V(s) − τ·log π(a|s), with V soft: the weighting of SMC-ENT (Piché et al., 2019).
+def soft_advantage(entropy_temperature: Float[Array, ""] | float) -> WeightFn:
+    """r + γ·V(s') − V(s) − τ·log π(a|s), with V soft: the weighting of SMC-ENT (Piché et al., 2019).
 
     Under maximum-entropy control the target holds actions by exp(reward) alone, not by π · exp(reward); drawing them
     from π therefore costs −log π in the weight, which is the last term.
     """
 
     def score(step: Step) -> Float[Array, ""]:
-        scaled = step._replace(reward=reward_scale * step.reward)
-        return advantage(scaled) - entropy_temperature * step.log_prob
+        return advantage(step) - entropy_temperature * step.log_prob
 
     return score

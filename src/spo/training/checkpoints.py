@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -99,15 +100,19 @@ def iterations(folder: Path) -> list[int]:
 
 
 def restore(folder: Path, abstract: TrainState, num_devices: int, say: Callable[[str], None]) -> Checkpoint | None:
-    """The last checkpoint, or the one before if that is damaged; None where there is none yet."""
+    """The last checkpoint, or the one before if that is damaged; None where there is none yet.
+
+    Those that are damaged are left aside once another could be read. If none can, nothing is touched.
+    """
     folder = folder.absolute()
     found = iterations(folder)
+    damaged: dict[int, str] = {}
     for iteration in reversed(found):
         try:
             progress = _restore_progress(folder / str(iteration))
             if progress.num_devices != num_devices:
                 break
-            return Checkpoint(
+            checkpoint = Checkpoint(
                 state=TrainState(
                     learner=_restore_item(folder / str(iteration), "learner", abstract.learner),
                     worker=_restore_item(folder / str(iteration), "worker", abstract.worker),
@@ -116,18 +121,25 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, say: Callable[
                 progress=progress,
             )
         except Exception as error:  # whatever Orbax and its stores raise at bytes that were not theirs
+            if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+                raise  # the checkpoint can't help it
             if jax.process_count() > 1:  # the others may have read it: they can't all fall back without asking
                 raise ValueError(
                     f"The checkpoint {folder / str(iteration)} is damaged ({_reason(error)}): move it away, and the "
                     "run is resumed from the one before."
                 ) from error
-            say(f"The checkpoint of iteration {iteration} is damaged ({_reason(error)}) and left aside.")
-            damaged = folder / f"{iteration}.damaged"
-            shutil.rmtree(damaged, ignore_errors=True)
-            (folder / str(iteration)).rename(damaged)
+            damaged[iteration] = _reason(error)
+            continue
+        for spoiled, reason in damaged.items():
+            say(f"The checkpoint of iteration {spoiled} is damaged ({reason}) and left aside.")
+            aside = folder / f"{spoiled}.damaged"
+            shutil.rmtree(aside, ignore_errors=True)
+            (folder / str(spoiled)).rename(aside)
+        return checkpoint
     else:
         if found:
-            raise ValueError(f"No checkpoint in {folder} can be read: start a new run.")
+            reasons = "; ".join(f"iteration {iteration}: {reason}" for iteration, reason in damaged.items())
+            raise ValueError(f"No checkpoint in {folder} can be read ({reasons}): start a new run in another folder.")
         return None
     raise ValueError(
         f"The run uses {progress.num_devices} devices and here are {num_devices}: each has its own share of the "
@@ -219,15 +231,18 @@ def read_learner(source: Path, abstract: Any) -> Any:
 def _open_export(source: Path) -> Iterator[Any]:
     if not Path(source).is_file():
         raise ValueError(f"There is no file {source}.")
-    try:
-        file = np.load(source, allow_pickle=False)
-        is_export = "header" in file.files and json.loads(str(file["header"])).get("format") == EXPORT_FORMAT
-    except (ValueError, OSError, AttributeError, EOFError) as error:
-        raise ValueError(f"{source} is no exported learner: `spo export` writes them.") from error
-    if not is_export:
-        raise ValueError(f"{source} is no exported learner: `spo export` writes them.")
-    with file:
-        yield file
+    with Path(source).open("rb") as opened:  # by us: NumPy leaves open what is no archive
+        try:
+            file = np.load(opened, allow_pickle=False)
+            is_export = "header" in file.files and json.loads(str(file["header"])).get("format") == EXPORT_FORMAT
+        except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{source} is no exported learner, or not all of one: `spo export` writes it.") from error
+        if not is_export:
+            raise ValueError(f"{source} is no exported learner: `spo export` writes them.")
+        try:
+            yield file
+        except (EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{source} is damaged: export the learner again.") from error
 
 
 # --- Trees as named arrays --------------------------------------------------------------------------------------------
@@ -303,8 +318,9 @@ def _reason(error: BaseException) -> str:
     """The system's own words if it has some ("No space left on device"), else the first line of the error."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__).split(" [os_error_code")[0].rsplit(": ", 1)[-1]
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    words, of_system, _ = first_line.partition(" [os_error_code")
+    return words.rsplit(": ", 1)[-1] if of_system else words
 
 
 @contextlib.contextmanager

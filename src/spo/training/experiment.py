@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,9 @@ ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {
 }
 
 #: Settings that are a share of something.
-SHARES = ("gamma", "gae_lambda", "target_smoothing", "root_exploration_weight")
+SHARES = ("gamma", "gae_lambda", "retrace_lambda", "target_smoothing", "root_exploration_weight")
+#: Settings that scale or bound something: with 0 nothing would be learned, below it the wrong. KL bounds are such, too.
+POSITIVE = ("max_grad_norm", "clip_epsilon", "reward_scale", "entropy_temperature", "huber_delta", "dirichlet_alpha")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Experiment:
     algorithm: str = "spo"
     """Learning algorithm."""
     steps: float = 1e8
-    """Environment steps, per seed. The last iteration is finished."""
+    """Environment steps, per seed. The last interval between two lines of metrics is finished."""
     seed: int = 0
     """Where all randomness comes from."""
     num_seeds: int = 1
@@ -121,10 +123,13 @@ class Built(NamedTuple):
 def build(experiment: Experiment, task: Task | None = None) -> Built:
     """`task` is what `experiment.task` names, unless it is given: a world of the user's own can't be made by name."""
     _, make_algorithm = _find_algorithm(experiment.algorithm)
+    if not math.isfinite(experiment.steps):
+        raise ValueError(f"steps must be a number, got {experiment.steps}: rates decay over them, and a run ends.")
+    _check_settings(experiment.config)
+    _check_settings(experiment.network, "network.")
     task = environments.make(experiment.task, **experiment.task_options) if task is None else task
     mesh: Mesh = make_mesh(experiment.num_devices)
     architecture = make_architecture(task.train, experiment.network)
-    _check_settings(experiment.config)
     setting = Setting(
         task,
         architecture,
@@ -157,8 +162,8 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
     if isinstance(architecture.torso, MLP):
         return mlp_architecture(depth=config.depth or 4, width=config.width or 256, dtype=dtype)
     raise ValueError(
-        "network.width and network.depth apply to the cube and to flat observations only: set network.channels, one "
-        "number for each group of the ResNet."
+        f"network.width and network.depth apply to the cube and to flat observations only, and {environment.name} "
+        "shows a grid: leave them out (None) and set network.channels, one number for each group of the ResNet."
     )
 
 
@@ -168,17 +173,25 @@ def _is_grid(observation_spec: PyTree[jax.ShapeDtypeStruct]) -> bool:
 
 
 def _check_settings(config: Any, prefix: str = "") -> None:
-    """Refuses sizes and shares that no algorithm can do anything with, nested settings included."""
+    """Refuses settings that no algorithm can do anything with, nested ones included."""
+    kinds = get_type_hints(type(config))
     for field_ in dataclasses.fields(config):
-        name, value = prefix + field_.name, getattr(config, field_.name)
+        name, value, kind = prefix + field_.name, getattr(config, field_.name), kinds[field_.name]
         if dataclasses.is_dataclass(value):
             _check_settings(value, f"{name}.")
-        elif type(value) is int and value < 1:
+        elif get_origin(kind) is Literal:
+            if value not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {value}.")
+        elif value is None:
+            continue  # what may be None says what that means
+        elif kind in (int, int | None) and value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}.")
         elif field_.name in SHARES and not 0.0 <= value <= 1.0:
             raise ValueError(f"{name} must lie between 0 and 1, got {value}.")
         elif field_.name.endswith("learning_rate") and not 0.0 <= value < math.inf:
             raise ValueError(f"{name} must be 0 or more, got {value}.")
+        elif (field_.name in POSITIVE or field_.name.endswith("kl_bound")) and not value > 0.0:
+            raise ValueError(f"{name} must be above 0, got {value}.")
 
 
 def default_config(algorithm: str) -> Any:
@@ -193,6 +206,7 @@ def to_json(experiment: Experiment) -> dict[str, Any]:
 def from_json(data: dict[str, Any]) -> Experiment:
     """The experiment that `to_json` wrote. Anything unknown is refused: it would be silently lost."""
     config_type, _ = _find_algorithm(data["algorithm"])
+    _refuse_unknown(Experiment, data)
     return Experiment(
         **{
             **data,
@@ -204,10 +218,8 @@ def from_json(data: dict[str, Any]) -> Experiment:
 
 
 def _dataclass_from_json(kind: type, data: dict[str, Any]) -> Any:
+    _refuse_unknown(kind, data)
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = set(data) - set(fields)
-    if unknown:
-        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}: was it written by another version?")
     values = {}
     for name, value in data.items():
         default = fields[name].default_factory
@@ -217,6 +229,12 @@ def _dataclass_from_json(kind: type, data: dict[str, Any]) -> Any:
         # JSON has no tuples, and no configuration has a list.
         values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
+
+
+def _refuse_unknown(kind: type, data: dict[str, Any]) -> None:
+    unknown = set(data) - {field_.name for field_ in dataclasses.fields(kind)}
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}: was it written by another version?")
 
 
 def _find_algorithm(name: str) -> tuple[type, Callable[..., Algorithm]]:

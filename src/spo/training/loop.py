@@ -63,14 +63,20 @@ def train(
     """
     clock = Clock()
     reporter = reporter if reporter is not None and processes.is_first() else SilentReporter()
-    run_folder = _open(experiment, folder, resume, start_from)
-    if run_folder.summary_path.exists():
-        reporter.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
-        return json.loads(run_folder.summary_path.read_text())
+    run_folder = RunFolder.open(folder) if resume else RunFolder.unused(folder)
+    if resume:
+        _check_resumed(run_folder, experiment, start_from)
+        if run_folder.summary_path.exists():
+            reporter.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
+            return json.loads(run_folder.summary_path.read_text())
     enable_compilation_cache()
     built = build(experiment)
     chain = make_chain(experiment, built, clock, deterministic)
     abstract, num_devices = chain.programs.abstract_state, built.program.mesh.devices.size
+    if not resume:  # not before here: settings that are refused leave no folder behind
+        if start_from is not None:
+            checkpoints.read_learner(start_from, abstract.learner)
+        run_folder.create(experiment, start_from)
     position = checkpoints.restore(run_folder.checkpoints_path, abstract, num_devices, reporter.message)
     resumed_at = 0 if position is None else position.progress.iteration
     if position is not None:
@@ -100,6 +106,10 @@ def train(
         reporter.message(f"Interrupted: {how_to_go_on}")
         raise
     except NonFiniteError as error:
+        if position is None:
+            raise NonFiniteError(
+                f"{error} That is before the first update: look at the world and its rewards."
+            ) from None
         saver.save(position)
         raise NonFiniteError(
             f"{error} Training has stopped, and the state before that is kept. To go on from there with other settings "
@@ -246,14 +256,10 @@ class SilentReporter:
         pass
 
 
-def _open(experiment: Experiment, folder: Path, resume: bool, start_from: Path | None) -> RunFolder:
-    if not resume:
-        return RunFolder.create(folder, experiment, start_from)
+def _check_resumed(folder: RunFolder, experiment: Experiment, start_from: Path | None) -> None:
     if start_from is not None:
         raise ValueError("A run that is resumed goes on from its own checkpoint: leave start_from (--from) out.")
-    run_folder = RunFolder.open(folder)
-    run_folder.check_same(experiment)
-    return run_folder
+    folder.check_same(experiment)
 
 
 def _summary(folder: RunFolder, chain: Chain, progress: Progress, saved: checkpoints.Saved | None) -> dict[str, Any]:

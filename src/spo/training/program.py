@@ -71,7 +71,7 @@ def make_program(algorithm: Algorithm, evaluation_environment: Environment, mesh
 
         state, metrics = jax.lax.scan(iterate, _drop_device_axis(state), None, length=num_iterations)
         reduced = {
-            name: jnp.sum(value, axis=0) if name.startswith("episode/") else jnp.mean(value, axis=0)
+            name: (jnp.sum if name.startswith("episode/") or name == "skipped_updates" else jnp.mean)(value, axis=0)
             for name, value in metrics.items()
         }
         averaged = {

@@ -66,8 +66,8 @@ class RunFolder:
         return self.path / "learning_curve.png"
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment, start_from: Path | None = None) -> "RunFolder":
-        """A new folder. One that holds a run already is refused: nothing is ever written over."""
+    def unused(cls, path: Path) -> "RunFolder":
+        """A folder for a new run. One that holds a run already is refused: nothing is ever written over."""
         folder = cls(Path(path).absolute())
         if folder.config_path.exists():
             raise ValueError(
@@ -76,19 +76,22 @@ class RunFolder:
             )
         if folder.path.exists() and not folder.path.is_dir():
             raise ValueError(f"{folder.path} is a file: choose another folder for the run.")
+        return folder
+
+    def create(self, experiment: Experiment, start_from: Path | None = None) -> None:
+        """Makes the folder, with what is to be run in it."""
         origin = None
         if start_from is not None:
             header = checkpoints.read_header(start_from)
             origin = {"file": Path(start_from).name, "env_steps": header["env_steps"], "which": header["which"]}
         processes.wait_for_all("the folder is free")
         if processes.is_first():
-            folder.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             if start_from is not None:
-                shutil.copyfile(start_from, folder.start_path)
+                shutil.copyfile(start_from, self.start_path)
             # Last, and at once: a folder with this file is a run, whatever happens from here on.
-            write_json(folder.config_path, {"spo_version": __version__, "start_from": origin, **to_json(experiment)})
+            write_json(self.config_path, {"spo_version": __version__, "start_from": origin, **to_json(experiment)})
         processes.wait_for_all("the folder is there")
-        return folder
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -237,13 +240,20 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of the source that runs, with "-dirty" where files were changed since; None outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """The commit of the source that runs, with "-dirty" where files were changed since; None outside a repository.
+
+    A package that was installed somewhere inside another project's repository is no part of it.
+    """
+    is_tracked = ["git", "ls-files", "--error-unmatch", Path(__file__).name]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+        tracked, commit = (
+            subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+            for command in (is_tracked, describe)
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None
+    return commit.stdout.strip() or None if tracked.returncode == 0 else None
 
 
 def _as_read(data: Any) -> Any:
