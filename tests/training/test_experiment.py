@@ -46,7 +46,7 @@ def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
         ("ppo", {"rollout_length": -1}, "rollout_length must be 1 or more"),
         ("mpo", {"gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5"),
         ("spo", {"root_exploration_weight": -0.5}, "root_exploration_weight must lie between 0 and 1"),
-        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
+        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be positive"),
         ("spo", {"max_grad_norm": -1.0}, "max_grad_norm must be above 0, got -1.0"),
         ("spo", {"temperature_kl_bound": 0.0}, "temperature_kl_bound must be above 0"),
         ("vmpo", {"kl_bound": float("nan")}, "kl_bound must be above 0, got nan"),

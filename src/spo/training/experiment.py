@@ -45,7 +45,7 @@ ALGORITHMS: dict[str, tuple[type, Callable[..., Algorithm]]] = {
 #: Settings that are a share of something.
 SHARES = ("gamma", "gae_lambda", "retrace_lambda", "target_smoothing", "root_exploration_weight")
 #: Settings that scale or bound something: with 0 nothing would be learned, below it the wrong. KL bounds are such, too.
-POSITIVE = ("max_grad_norm", "clip_epsilon", "reward_scale", "entropy_temperature", "huber_delta", "dirichlet_alpha")
+POSITIVE = ("max_grad_norm", "clip_epsilon", "reward_scale", "entropy_temperature", "huber_delta")
 
 
 @dataclass(frozen=True)
