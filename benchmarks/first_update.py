@@ -5,9 +5,11 @@
     python benchmarks/first_update.py --presets paper/boxoban --task.allow-partial       with options of `spo train`
     python benchmarks/first_update.py --tiny                                                  that it runs
 
-Each preset is started twice as `spo train`, in programs of their own: with an empty cache, and with what the first
-start left in it. What is printed is what the run's summary says, which is nearly all compiling. Where there are cores
-for it, `--side-by-side` starts all presets at once; they then wait for each other a little, and the rows say so.
+Each preset is started twice as `spo train`, in programs of their own, and stopped once it has learned something: with
+an empty cache, and with what the first start left in it. A run is judged before it learns anything, so that the time is
+that of compiling, of an evaluation and of one iteration; how much of it had passed when the evaluation was done is in
+the rows, too. Where there are cores for it, `--side-by-side` starts all presets at once; they then wait for each other
+a little, and the rows say so.
 """
 
 import argparse
@@ -15,20 +17,29 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import _timing
 
 from spo import presets
 
-#: Enough for one iteration and one short evaluation.
+#: One iteration, and few episodes: with many, a small machine would be measured playing them.
 SHORT = ["--steps", "1", "--logs-per-evaluation", "1", "--evaluation.num-evaluations", "1"]
-SHORT += ["--evaluation.episodes", "16", "--evaluation.final-episodes", "16"]
+SHORT += ["--evaluation.episodes", "16"]
 TINY = ["--num-envs", "4", "--rollout-length", "4", "--sequence-length", "4", "--batch-size", "4", "--num-updates", "2"]
 TINY += ["--replay-size", "64", "--network.width", "16"]
+
+
+class Start(NamedTuple):
+    """Seconds since the run was asked for."""
+
+    evaluated: float
+    updated: float
 
 
 def main() -> None:
@@ -48,8 +59,8 @@ def main() -> None:
         for preset, both in zip(chosen, starts, strict=True):
             try:
                 cold, warm = both.result()
-            except subprocess.CalledProcessError as error:
-                print(f"{preset} does not run here: {error.stderr.strip().splitlines()[-1]}", flush=True)
+            except RuntimeError as error:
+                print(f"{preset} does not run here: {error}", flush=True)
                 continue
             rows.append(
                 {
@@ -57,29 +68,48 @@ def main() -> None:
                     "num_envs": options.num_envs or presets.get(preset).config.num_envs,
                     "train_options": train_options,
                     "side_by_side": options.side_by_side,
-                    "seconds_with_an_empty_cache": cold,
-                    "seconds_with_a_full_cache": warm,
+                    "seconds_with_an_empty_cache": cold.updated,
+                    "seconds_with_a_full_cache": warm.updated,
+                    "of_which_until_evaluated": {"empty_cache": cold.evaluated, "full_cache": warm.evaluated},
                 }
                 | _timing.provenance()
             )
             _timing.write_rows(rows, options.out)
-            print(f"{preset}: {cold:.1f} s to the first update, {warm:.1f} s the second time", flush=True)
+            print(
+                f"{preset}: {cold.updated:.1f} s to the first update, {warm.updated:.1f} s the second time", flush=True
+            )
 
 
-def start_twice(preset: str, options: argparse.Namespace, train_options: list[str]) -> tuple[float, float]:
+def start_twice(preset: str, options: argparse.Namespace, train_options: list[str]) -> tuple[Start, Start]:
     sizes = TINY if options.tiny else [] if options.num_envs is None else ["--num-envs", str(options.num_envs)]
     with tempfile.TemporaryDirectory() as folder:
         cold, warm = (start(preset, [*sizes, *train_options], pathlib.Path(folder), number) for number in range(2))
     return cold, warm
 
 
-def start(preset: str, options: list[str], folder: pathlib.Path, number: int) -> float:
-    """Seconds to the first update of a new run."""
+def start(preset: str, options: list[str], folder: pathlib.Path, number: int) -> Start:
+    """Starts a new run, and stops it after its first update."""
     run = folder / f"run{number}"
     command = [sys.executable, "-m", "spo.cli", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
     environment = os.environ | {"SPO_CACHE": str(folder / "cache")}
-    subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return json.loads((run / "summary.json").read_text("utf-8"))["time_to_first_update"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while "train" not in (seconds := seconds_by_kind(run / "metrics.jsonl")):
+            if process.poll() is not None:
+                _, errors = process.communicate()
+                raise RuntimeError(errors.decode().strip().splitlines()[-1])
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    return Start(evaluated=seconds["evaluation"], updated=seconds["train"])
+
+
+def seconds_by_kind(metrics: pathlib.Path) -> dict[str, float]:
+    """When the first record of each kind was written."""
+    if not metrics.exists():
+        return {}
+    lines = metrics.read_text("utf-8").splitlines(keepends=True)
+    records = [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
+    return {record["kind"]: record["time"]["wall_seconds"] for record in reversed(records)}
 
 
 if __name__ == "__main__":
