@@ -1,0 +1,32 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from spo.environments._adapters import on_its_own_terms
+
+
+def test_other_libraries_are_traced_once():
+    traced = []
+
+    def step(state, action):
+        traced.append(1)
+        return state + action
+
+    borrowed = on_its_own_terms(step)
+    for batch in (3, 5):  # as roots, as particles
+        jax.jit(jax.vmap(borrowed)).lower(jnp.zeros((batch, 2)), jnp.zeros((batch, 2)))
+    jax.eval_shape(borrowed, jnp.zeros(2), jnp.zeros(2))
+    assert len(traced) == 1
+    program = jax.make_jaxpr(jax.vmap(borrowed))(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    assert [equation.primitive.name for equation in program.eqns] == ["add"]  # no call left in it
+
+
+def test_other_libraries_may_promote_ranks():
+    def step(state, action):
+        return state + action
+
+    arguments = jnp.zeros((2, 3)), jnp.zeros(3)
+    with jax.numpy_rank_promotion("raise"):
+        with pytest.raises(ValueError, match="rank_promotion"):
+            step(*arguments)
+        assert on_its_own_terms(step)(*arguments).shape == (2, 3)
