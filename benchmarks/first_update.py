@@ -1,4 +1,4 @@
-"""Seconds from starting a run to the end of its first iteration, with and without compiled programs kept from before.
+"""Seconds from building a run to the end of its first iteration, with and without compiled programs kept from before.
 
     python benchmarks/first_update.py --out results/benchmarks/h200/first_update.json
     python benchmarks/first_update.py --presets default paper/rubiks_cube --num-envs 64       on a CPU
@@ -7,9 +7,9 @@
 
 Each preset is started twice as `spo train`, in programs of their own, and stopped once it has learned something: with
 an empty cache, and with what the first start left in it. A run is judged before it learns anything, so that the time is
-that of compiling, of an evaluation and of one iteration; how much of it had passed when the evaluation was done is in
-the rows, too. Where there are cores for it, `--side-by-side` starts all presets at once; they then wait for each other
-a little, and the rows say so.
+that of compiling, of an evaluation and of one iteration; how much of it had passed when it was judged is in the rows,
+too. Where there are cores for it, `--side-by-side` starts all presets at once; they then wait for each other a little,
+and the rows say so.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -36,9 +35,9 @@ TINY += ["--replay-size", "64", "--network.width", "16"]
 
 
 class Start(NamedTuple):
-    """Seconds since the run was asked for."""
+    """Seconds by the run's own clock, which starts once Python and JAX are there."""
 
-    evaluated: float
+    judged: float
     updated: float
 
 
@@ -70,7 +69,8 @@ def main() -> None:
                     "side_by_side": options.side_by_side,
                     "seconds_with_an_empty_cache": cold.updated,
                     "seconds_with_a_full_cache": warm.updated,
-                    "of_which_until_evaluated": {"empty_cache": cold.evaluated, "full_cache": warm.evaluated},
+                    "judged_with_an_empty_cache": cold.judged,
+                    "judged_with_a_full_cache": warm.judged,
                 }
                 | _timing.provenance()
             )
@@ -98,9 +98,9 @@ def start(preset: str, options: list[str], folder: pathlib.Path, number: int) ->
                 _, errors = process.communicate()
                 raise RuntimeError(errors.decode().strip().splitlines()[-1])
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.kill()  # asked to stop, it would first evaluate at length
         process.communicate()
-    return Start(evaluated=seconds["evaluation"], updated=seconds["train"])
+    return Start(judged=seconds["evaluation"], updated=seconds["train"])
 
 
 def seconds_by_kind(metrics: pathlib.Path) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import spo
 from spo import presets
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.cli import main, saved, training
+from spo.environments import rendering
 from spo.training import experiment, intervals, library, loop, processes
 from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
 
@@ -439,6 +441,25 @@ def test_render_writes_an_animation(run: Path, capsys, tmp_path):
     assert "2 episode(s)" in answer.out
     answer = spo_command(capsys, "render", str(run), "--member", "2")
     assert (answer.code, "has 2 seed(s)" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("judged", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_render_plays_as_the_run_was_judged(run: Path, capsys, monkeypatch, tmp_path, judged):
+    played: list[dict[str, bool]] = []
+
+    def frames(environment: Any, act: Any, key: Any, max_steps: int) -> list[np.ndarray]:
+        played.append(act.keywords)
+        return [np.zeros((4, 4, 3), np.uint8)]
+
+    monkeypatch.setattr(rendering, "rollout_frames", frames)
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(judged)}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for options in ((), ("--greedy", "--policy-only")):
+        answer = spo_command(capsys, "render", str(tmp_path / "run"), "--out", str(tmp_path / "x.gif"), *options)
+        assert answer.code == 0, answer.err
+    as_judged = {"use_search": judged.use_search, "greedy": judged.greedy}
+    assert played == [as_judged, {"use_search": False, "greedy": True}]
 
 
 def test_runs_lists_it(run: Path, capsys):

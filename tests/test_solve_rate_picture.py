@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,24 @@ def test_says_when_and_draws_every_run_that_is_there(picture, tmp_path, capsys):
     svg = (tmp_path / "images" / "solve_rate.svg").read_text()
     assert all(word in svg for word in ("spo", "alphazero", "reference"))
     assert (tmp_path / "images" / "solve_rate.png").stat().st_size > 10_000
+
+
+def test_one_picture_is_of_one_task(picture, tmp_path):
+    runs = [write_run(tmp_path / name, "spo", EVALUATIONS) for name in ("seven", "four")]
+    config = json.loads((runs[1] / "config.json").read_text())
+    (runs[1] / "config.json").write_text(json.dumps(config | {"task_options": {"eval_scrambles": 4}}))
+    with pytest.raises(SystemExit, match="judged on rubiks_cube, rubiks_cube with 4 scrambles"):
+        picture.main(picture.Options(runs=tuple(runs), out=tmp_path / "solve_rate"))
+
+
+def test_the_picture_in_the_readme_is_of_the_runs_in_the_results(picture, tmp_path):
+    def lines(path):
+        """All coordinates, path by path. The names inside an SVG are left out: they follow from the last digit."""
+        paths = re.findall(r' d="([^"]+)"', path.read_text())
+        return [np.array(re.findall(r"-?\d+\.?\d*", one), float) for one in paths]
+
+    picture.main(picture.Options(out=tmp_path / "solve_rate"))
+    drawn, stored = lines(tmp_path / "solve_rate.svg"), lines(ROOT / "docs" / "images" / "solve_rate.svg")
+    assert len(drawn) == len(stored)
+    for now, before in zip(drawn, stored, strict=True):
+        np.testing.assert_allclose(now, before, atol=0.1)  # of a seventieth of an inch

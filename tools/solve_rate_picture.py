@@ -27,7 +27,7 @@ from matplotlib.ticker import PercentFormatter
 
 from spo.evaluation import comparison, figures, statistics
 from spo.evaluation.comparison import Result
-from spo.evaluation.runs import load_runs
+from spo.evaluation.runs import Run, load_runs
 from spo.evaluation.statistics import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +99,12 @@ def curves_of(folder: Path, steps_per_second: float | None = None) -> tuple[Curv
     values = [result.values for result in results]
     curves = {name: mean_over_seeds(xs, values) for name, xs in over.items()}
     return Curves(curves["steps"], curves["training"], curves.get("wall")), len(results)
+
+
+def judged(run: Run) -> str:
+    """What a run was judged on: it may have learned from other cubes."""
+    scrambles = run.config.get("task_options", {}).get("eval_scrambles")
+    return run.config["task"] + ("" if scrambles is None else f" with {scrambles} scrambles")
 
 
 def speed_alone(folder: Path, measured: Sequence[dict[str, Any]]) -> float:
@@ -189,9 +195,9 @@ def in_units(curve: Curve, unit: float) -> Curve:
 
 def main(options: Options) -> None:
     shown = [Shown(folder.name, folder) for folder in options.runs] or [one for one in SHOWN if one.folder.exists()]
-    tasks = comparison.compare(load_runs([one.folder for one in shown]), metric="solve_rate").tasks
-    if len(tasks) > 1:
-        raise SystemExit(f"One picture shows one task, and these runs are of {', '.join(tasks)}.")
+    judged_on = {judged(run) for run in load_runs([one.folder for one in shown])}
+    if len(judged_on) > 1:
+        raise SystemExit(f"One picture shows one task, and these runs were judged on {', '.join(sorted(judged_on))}.")
     measured = performance_tables.training("h200")
     curves = {}
     for one in shown:

@@ -138,8 +138,8 @@ def render(
         episodes: how many, one after the other.
         seed: where the randomness of the episodes comes from.
         member: which of the run's seeds plays.
-        policy_only: act by the bare policy instead of the search.
-        greedy: take the most likely action instead of a draw.
+        policy_only: act by the bare policy instead of the search, as it does if the run was judged that way.
+        greedy: take the most likely action instead of a draw, as it does if the run was judged that way.
         last: the last parameters instead of the best ones.
         fps: frames per second.
         max_steps: longest part of an episode that is shown.
@@ -160,7 +160,9 @@ def render(
         raise ValueError(f"{run} has {experiment.num_seeds} seed(s): --member counts them from 0, got {member}.")
     built = build(experiment)
     agent = make_agent(built.algorithm, jax.tree.map(lambda leaf: leaf[member], learner), {})
-    act = functools.partial(agent.act, use_search=not policy_only, greedy=greedy)
+    judged = experiment.evaluation
+    use_search, greedy = judged.use_search and not policy_only, judged.greedy or greedy
+    act = functools.partial(agent.act, use_search=use_search, greedy=greedy)
     keys = jax.random.split(jax.random.key(seed), episodes)
     frames = [frame for key in keys for frame in rollout_frames(built.task.evaluation, act, key, max_steps)]
     save_animation(frames, out, fps)

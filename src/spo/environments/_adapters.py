@@ -43,8 +43,8 @@ def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) ->
 def on_its_own_terms(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of another library, with rank promotion allowed even where the rest of the program forbids it.
 
-    It is traced once per kind of arguments, not in every place where a world steps or starts: with physics that is half
-    of what a second start waits for. `inline` leaves the compiled program as it would be without.
+    It is traced once per kind of arguments, not in every place where a world steps or starts: with physics each time
+    takes seconds. `inline` leaves the compiled program as it would be without.
     """
 
     @functools.wraps(function)
