@@ -20,7 +20,6 @@ import optax
 
 from spo import losses, returns
 from spo.algorithms.base import (
-    DEVICE_AXIS,
     Algorithm,
     Experience,
     Metrics,
@@ -37,7 +36,7 @@ from spo.algorithms.base import (
     updates_of_run,
     vmap_over,
 )
-from spo.algorithms.trust_region import Bound, make_trust_region
+from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
 from spo.algorithms.views import View, observe_views, view
 from spo.networks import ActorCriticParams, make_network, make_q_network
 from spo.replay import make_replay
@@ -101,13 +100,6 @@ class Params(NamedTuple):
 
     actor: ActorCriticParams  # its critic is empty: here Q is the critic
     q: PyTree[Array]
-
-
-class Duals(NamedTuple):
-    """Unconstrained variables behind the positive duals (see `losses.positive_from_raw`)."""
-
-    raw_temperature: Float[Array, ""]
-    raw_multipliers: dict[str, Array]
 
 
 class Learner(NamedTuple):
@@ -203,11 +195,7 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
             actor=network.init(key_actor, observation_spec)._replace(critic={}),
             q=q_network.init(key_q, observation_spec),
         )
-        duals = Duals(
-            # Departure 11: the table's initial value is the dual's, not the raw variable's.
-            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
-            raw_multipliers=trust_region.raw_multipliers,
-        )
+        duals = init_duals(trust_region, config.initial_temperature)
         learner = Learner(
             params=params,
             target_params=params,
@@ -298,14 +286,12 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         policy_loss = jnp.mean(over_batch(likelihood)(old_policy, new_policy, candidates.actions, weights))
         # ... inside the trust region.
         kls = jax.tree.map(lambda x: jnp.mean(x, axis=(0, 1)), over_batch(projection.kls)(old_policy, new_policy))
-        multipliers = jax.tree.map(losses.positive_from_raw, duals.raw_multipliers)
-        region = losses.trust_region_losses(kls, multipliers, trust_region.bounds)
+        region, region_metrics = stay_inside(trust_region, kls, duals.raw_multipliers)
 
         metrics = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "loss/temperature": dual_loss,
-            "loss/kl_penalty": region.penalty,
             "temperature": temperature,
             # KL(q || π_old), what ε_η bounds.
             "e_step/kl": jnp.mean(
@@ -315,27 +301,15 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
             "value/mean": jnp.mean(values),
             "value/target": jnp.mean(targets),
         }
-        metrics |= {f"trust_region/kl_{name}": jnp.mean(kl) for name, kl in kls.items()}
-        metrics |= {f"trust_region/multiplier_{name}": jnp.mean(value) for name, value in multipliers.items()}
-        return policy_loss + value_loss + dual_loss + region.penalty + region.dual, metrics
+        total = policy_loss + value_loss + dual_loss + region.penalty + region.dual
+        return total, metrics | region_metrics
+
+    gradient_step = make_gradient_step(loss_fn, optimiser, dual_optimiser)
 
     def update(learner: Learner, batch_and_key: tuple[Experience, PRNGKey]) -> tuple[Learner, Metrics]:
-        gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
-            learner.params, learner.duals, learner.target_params, *batch_and_key
-        )
-        gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
-        param_gradients, dual_gradients = gradients
-        metrics["gradient_norm"] = optax.tree.norm(param_gradients)
-        changes, optimiser_state = optimiser.update(param_gradients, learner.optimiser, learner.params)
-        dual_changes, dual_state = dual_optimiser.update(dual_gradients, learner.dual_optimiser, learner.duals)
-        params = optax.apply_updates(learner.params, changes)
-        return Learner(
-            params=params,
-            target_params=optax.incremental_update(params, learner.target_params, config.target_smoothing),
-            duals=optax.apply_updates(learner.duals, dual_changes),
-            optimiser=optimiser_state,
-            dual_optimiser=dual_state,
-        ), metrics
+        learner, metrics = gradient_step(learner, learner.target_params, *batch_and_key)
+        target_params = optax.incremental_update(learner.params, learner.target_params, config.target_smoothing)
+        return learner._replace(target_params=target_params), metrics
 
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, (acting, replay_state) = state

@@ -18,7 +18,6 @@ import optax
 
 from spo import losses, returns, search
 from spo.algorithms.base import (
-    DEVICE_AXIS,
     Algorithm,
     Experience,
     Metrics,
@@ -37,8 +36,8 @@ from spo.algorithms.base import (
     updates_of_run,
     vmap_over,
 )
+from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
 from spo.algorithms.planning import environment_model, evaluate_root
-from spo.algorithms.trust_region import Bound, make_trust_region
 from spo.distributions import Distribution
 from spo.networks import ActorCriticParams, make_network
 from spo.replay import make_replay
@@ -141,13 +140,6 @@ class SPOConfig:
     """The search."""
 
 
-class Duals(NamedTuple):
-    """Unconstrained variables behind the positive duals (see `losses.positive_from_raw`)."""
-
-    raw_temperature: Float[Array, ""]
-    raw_multipliers: dict[str, Array]
-
-
 class Learner(NamedTuple):
     params: ActorCriticParams
     target_params: ActorCriticParams
@@ -231,11 +223,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)
-        duals = Duals(
-            # Departure 11: the table's initial value is the dual's, not the raw variable's.
-            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
-            raw_multipliers=trust_region.raw_multipliers,
-        )
+        duals = init_duals(trust_region, config.initial_temperature)
         learner = Learner(
             params=params,
             target_params=params,
@@ -350,8 +338,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         policy_loss = jnp.mean(over_batch(likelihood)(old_policy, new_policy, plans))
         # ... inside the trust region.
         kls = jax.tree.map(lambda x: jnp.mean(x, axis=(0, 1)), over_batch(projection.kls)(old_policy, new_policy))
-        multipliers = jax.tree.map(losses.positive_from_raw, duals.raw_multipliers)
-        region = losses.trust_region_losses(kls, multipliers, trust_region.bounds)
+        region, region_metrics = stay_inside(trust_region, kls, duals.raw_multipliers)
 
         # Temperature: spend the KL budget of the search, no more and no less.
         temperature = losses.positive_from_raw(duals.raw_temperature)
@@ -370,33 +357,19 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "loss/temperature": temperature_loss,
-            "loss/kl_penalty": region.penalty,
             "temperature": temperature,
             "policy/entropy": jnp.mean(over_batch(distribution.entropy)(new_policy)),
             "value/mean": jnp.mean(values),
             "value/target": jnp.mean(targets),
         }
-        metrics |= {f"trust_region/kl_{name}": jnp.mean(kl) for name, kl in kls.items()}
-        metrics |= {f"trust_region/multiplier_{name}": jnp.mean(value) for name, value in multipliers.items()}
-        return total, metrics
+        return total, metrics | region_metrics
+
+    gradient_step = make_gradient_step(loss_fn, optimiser, dual_optimiser)
 
     def update(rollout_params: ActorCriticParams, learner: Learner, batch: Experience) -> tuple[Learner, Metrics]:
-        gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
-            learner.params, learner.duals, learner.target_params, rollout_params, batch
-        )
-        gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
-        param_gradients, dual_gradients = gradients
-        metrics["gradient_norm"] = optax.tree.norm(param_gradients)
-        changes, optimiser_state = optimiser.update(param_gradients, learner.optimiser, learner.params)
-        dual_changes, dual_state = dual_optimiser.update(dual_gradients, learner.dual_optimiser, learner.duals)
-        params = optax.apply_updates(learner.params, changes)
-        return Learner(
-            params=params,
-            target_params=optax.incremental_update(params, learner.target_params, config.target_smoothing),
-            duals=optax.apply_updates(learner.duals, dual_changes),
-            optimiser=optimiser_state,
-            dual_optimiser=dual_state,
-        ), metrics
+        learner, metrics = gradient_step(learner, learner.target_params, rollout_params, batch)
+        target_params = optax.incremental_update(learner.params, learner.target_params, config.target_smoothing)
+        return learner._replace(target_params=target_params), metrics
 
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, (acting, replay_state) = state

@@ -20,7 +20,6 @@ import optax
 
 from spo import losses, returns
 from spo.algorithms.base import (
-    DEVICE_AXIS,
     Algorithm,
     Experience,
     Metrics,
@@ -35,6 +34,7 @@ from spo.algorithms.base import (
     share,
     updates_of_run,
 )
+from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
 from spo.algorithms.minibatches import (
     check_minibatches,
     critic_over_time,
@@ -42,7 +42,6 @@ from spo.algorithms.minibatches import (
     of_all_devices,
     of_this_device,
 )
-from spo.algorithms.trust_region import Bound, make_trust_region
 from spo.networks import ActorCriticParams, make_network
 from spo.types import Action, Array, Bool, Float, Integer, Observation, PRNGKey, State, TimeStep
 
@@ -91,13 +90,6 @@ class VMPOConfig:
     """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
     scale_kl_bound: float = 5e-4
     """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
-
-
-class Duals(NamedTuple):
-    """Unconstrained variables behind the positive duals (see `losses.positive_from_raw`)."""
-
-    raw_temperature: Float[Array, ""]
-    raw_multipliers: dict[str, Array]
 
 
 class Learner(NamedTuple):
@@ -159,10 +151,7 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
         params = network.init(key_learner, task.train.observation_spec)
-        duals = Duals(
-            raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
-            raw_multipliers=trust_region.raw_multipliers,
-        )
+        duals = init_duals(trust_region, config.initial_temperature)
         learner = Learner(
             params=params,
             old_params=params,
@@ -220,15 +209,13 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
         policy_loss = losses.weighted_likelihood_loss(log_probs, weights)
         # ... inside the trust region, over all samples.
         kls = jax.tree.map(lambda x: jnp.mean(x, axis=0), jax.vmap(projection.kls)(old_policy, new_policy))
-        multipliers = jax.tree.map(losses.positive_from_raw, duals.raw_multipliers)
-        region = losses.trust_region_losses(kls, multipliers, trust_region.bounds)
+        region, region_metrics = stay_inside(trust_region, kls, duals.raw_multipliers)
 
         total = policy_loss + value_loss + temperature_loss + region.penalty + region.dual
         metrics = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "loss/temperature": temperature_loss,
-            "loss/kl_penalty": region.penalty,
             "temperature": temperature,
             # From equal weights to these: what ε_η bounds.
             "e_step/kl": jnp.sum(jax.scipy.special.xlogy(best_weights, best_weights * best_weights.shape[0])),
@@ -236,24 +223,13 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
             "value/mean": jnp.mean(values),
             "value/target": jnp.mean(batch.target),
         }
-        metrics |= {f"trust_region/kl_{name}": jnp.mean(kl) for name, kl in kls.items()}
-        metrics |= {f"trust_region/multiplier_{name}": jnp.mean(value) for name, value in multipliers.items()}
-        return total, metrics
+        return total, metrics | region_metrics
+
+    gradient_step = make_gradient_step(loss_fn, optimiser, dual_optimiser)
 
     def update(learner: Learner, batch: Sample, key: PRNGKey) -> tuple[Learner, Metrics]:
         del key  # nothing is drawn while learning
-        gradients, metrics = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(learner.params, learner.duals, batch)
-        gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
-        param_gradients, dual_gradients = gradients
-        metrics["gradient_norm"] = optax.tree.norm(param_gradients)
-        changes, optimiser_state = optimiser.update(param_gradients, learner.optimiser, learner.params)
-        dual_changes, dual_state = dual_optimiser.update(dual_gradients, learner.dual_optimiser, learner.duals)
-        return learner._replace(
-            params=optax.apply_updates(learner.params, changes),
-            duals=optax.apply_updates(learner.duals, dual_changes),
-            optimiser=optimiser_state,
-            dual_optimiser=dual_state,
-        ), metrics
+        return gradient_step(learner, batch)
 
     def step(state: TrainState) -> tuple[TrainState, Metrics]:
         learner, worker = state
