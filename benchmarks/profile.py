@@ -3,14 +3,16 @@
     python benchmarks/profile.py paper/rubiks_cube --out results/benchmarks/h200/profile_cube.json
 
 Phases are the `jax.named_scope`s in the code. The trace names operations of the compiled program, and the program's
-text says in which scope each was written. "(idle)" is the time in which the device ran nothing. Kernels are traced one
-by one, so CUDA graphs are switched off here; `seconds_per_iteration` is measured before, with them on.
+text says in which scope each was written. "(idle)" is the time in which the device ran nothing; on a CPU, where threads
+run side by side, all phases together may take longer than the iteration. Kernels are traced one by one, so CUDA graphs
+are switched off here; `seconds_per_iteration` is measured before, with them on.
 """
 
 import argparse
 import collections
 import dataclasses
 import glob
+import math
 import pathlib
 import re
 import tempfile
@@ -63,12 +65,13 @@ def main() -> None:
     total: dict[str, float] = collections.Counter()
     count: dict[str, int] = collections.Counter()
     by_kernel: dict[str, dict[str, float]] = collections.defaultdict(collections.Counter)
-    for name, duration in events:
+    for name, start, end in events:
+        duration = end - start
         scope = scope_of.get(name, "(other)")
         total[scope] += duration
         count[scope] += 1
         by_kernel[scope][name] += duration
-    total["(idle)"] = traced_seconds - sum(total.values())
+    total["(idle)"] = traced_seconds - covered([(start, end) for _, start, end in events])
     rows = []
     print(f"{seconds * 1e3:.2f} ms per iteration; {traced_seconds * 1e3:.2f} ms while traced")
     for scope, spent in sorted(total.items(), key=lambda item: -item[1]):
@@ -89,8 +92,8 @@ def main() -> None:
     _timing.write_rows(rows, options.out)
 
 
-def kernels(profile: Any) -> list[tuple[str, float]]:
-    """(operation of the program, seconds) for everything that ran on the device; on a CPU, on its threads."""
+def kernels(profile: Any) -> list[tuple[str, float, float]]:
+    """(operation of the program, start, end in seconds) of everything on the device; on a CPU, on its threads."""
     found = []
     for plane in profile.planes:
         if not (plane.name.startswith("/device:GPU") or plane.name == "/host:CPU"):
@@ -99,8 +102,17 @@ def kernels(profile: Any) -> list[tuple[str, float]]:
             for event in line.events:
                 stats = dict(event.stats)
                 if "hlo_op" in stats and ("correlation_id" in stats or plane.name == "/host:CPU"):
-                    found.append((str(stats["hlo_op"]), event.duration_ns * 1e-9))
+                    found.append((str(stats["hlo_op"]), event.start_ns * 1e-9, event.end_ns * 1e-9))
     return found
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in which anything ran. On a CPU threads run side by side, and an operation holds those inside it."""
+    seconds, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        seconds += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return seconds
 
 
 def scopes(program: str) -> dict[str, str]:

@@ -182,3 +182,9 @@ def test_num_envs_changes_nothing_else(benchmark):
 def test_references_are_of_settings_that_exist(benchmark):
     for _, algorithm, preset, num_envs in benchmark("training").REFERENCE:
         assert num_envs in (64, presets.get(preset, algorithm).config.num_envs)
+
+
+def test_what_runs_side_by_side_is_counted_once(benchmark):
+    covered = benchmark("profile").covered
+    assert covered([(0.0, 4.0), (1.0, 2.0), (3.0, 5.0), (7.0, 8.0)]) == 6.0
+    assert covered([]) == 0.0

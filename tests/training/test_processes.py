@@ -45,7 +45,8 @@ EXPERIMENT = tiny_experiment(
 
 def start(folder: Path, num_devices: int, *words: str, **variables: str) -> subprocess.Popen:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | variables
+    tests = str(Path(__file__).parents[1])  # a program of its own has not got pytest's path
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": tests} | variables
     command = [sys.executable, str(Path(__file__)), str(folder), *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
