@@ -92,14 +92,13 @@ def start(preset: str, options: list[str], folder: pathlib.Path, number: int) ->
     run = folder / f"run{number}"
     command = [sys.executable, "-m", "spo.cli", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
     environment = os.environ | {"SPO_CACHE": str(folder / "cache")}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    said = folder / "said"  # a file takes any amount, where a pipe that nobody reads fills up
+    with said.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
         while "train" not in (seconds := seconds_by_kind(run / "metrics.jsonl")):
             if process.poll() is not None:
-                _, errors = process.communicate()
-                raise RuntimeError(errors.decode().strip().splitlines()[-1])
+                raise RuntimeError(said.read_text("utf-8").strip().rpartition("\n")[-1])
             time.sleep(0.1)
         process.kill()  # asked to stop, it would first evaluate at length
-        process.communicate()
     return Start(judged=seconds["evaluation"], updated=seconds["train"])
 
 
