@@ -21,10 +21,10 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-from spo.evaluation import figures, statistics
-from spo.evaluation.comparison import Comparison, Judgement, compare, judge, verdict
-from spo.evaluation.runs import load_runs
-from spo.evaluation.statistics import Verdict
+from spo.reports import figures, statistics
+from spo.reports.comparison import Comparison, Judgement, compare, judge, verdict
+from spo.reports.runs import load_runs
+from spo.reports.statistics import Verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCALES = ("smoke", "cpu", "paper")

@@ -32,8 +32,8 @@ from spo import search
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.spo import SearchConfig, make_search
 from spo.distributions import Distribution
-from spo.evaluation import statistics
-from spo.evaluation.statistics import Estimate
+from spo.reports import statistics
+from spo.reports.statistics import Estimate
 from spo.types import Array, Float, PRNGKey
 
 SMOOTHING = 0.05

@@ -6,7 +6,8 @@ from typing import Any
 from _claims import with_settings
 
 from spo import presets
-from spo.training.experiment import EvaluationConfig, NetworkConfig
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import EvaluationConfig
 
 #: Independent runs of each setting, in one program. Five can also refute a claim against many rivals; four could not.
 NUM_SEEDS = {"smoke": 2, "cpu": 5, "paper": 5}

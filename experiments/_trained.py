@@ -18,8 +18,9 @@ from spo import losses, presets
 from spo.algorithms.base import Setting
 from spo.algorithms.spo import Learner, SPOConfig
 from spo.networks import ActorCritic, make_network
+from spo.networks.config import NetworkConfig
 from spo.training import checkpoints
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build
+from spo.training.experiment import EvaluationConfig, Experiment, build
 from spo.training.run_folder import load_learner
 
 

@@ -39,8 +39,8 @@ from matplotlib.figure import Figure
 
 from spo import presets
 from spo.algorithms.spo import SearchConfig
-from spo.evaluation import figures, statistics
-from spo.evaluation.statistics import Estimate
+from spo.reports import figures, statistics
+from spo.reports.statistics import Estimate
 
 CLAIM = Claim(
     10,

@@ -22,8 +22,8 @@ import scipy.special
 from _claims import Claim, Finding, Setup, main
 from matplotlib.figure import Figure
 
-from spo.evaluation import figures
-from spo.evaluation.statistics import share_interval
+from spo.reports import figures
+from spo.reports.statistics import share_interval
 
 CLAIM = Claim(
     9,

@@ -14,7 +14,7 @@ from _claims import HELD, Claim, Finding, Setup, compare_runs, estimates, main, 
 from _tasks import continuous, cube
 from matplotlib.figure import Figure
 
-from spo.evaluation.statistics import mean_interval
+from spo.reports.statistics import mean_interval
 
 CLAIM = Claim(
     6, "kl_targets", "The KL that was asked for", "The KL to the prior follows the target ε, for several targets."

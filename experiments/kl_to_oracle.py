@@ -27,10 +27,12 @@ from _trained import Trained, trained_run
 from matplotlib.figure import Figure
 
 from spo import environments, presets
+from spo.acting import run_episodes
 from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
-from spo.evaluation import figures, run_episodes
-from spo.evaluation.statistics import Estimate, Interval, share_interval
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
+from spo.networks.config import NetworkConfig
+from spo.reports import figures
+from spo.reports.statistics import Estimate, Interval, share_interval
+from spo.training.experiment import EvaluationConfig, Experiment
 
 CLAIM = Claim(
     8,

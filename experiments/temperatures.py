@@ -21,8 +21,8 @@ from _claims import (
 )
 from _tasks import continuous, cube
 
-from spo.evaluation import figures
-from spo.evaluation.statistics import MEANINGFUL
+from spo.reports import figures
+from spo.reports.statistics import MEANINGFUL
 
 CLAIM = Claim(
     5,

@@ -33,10 +33,11 @@ from _trained import Trained, compile_all, cube_experiment, trained_run
 from matplotlib.figure import Figure
 
 from spo import environments, presets
+from spo.acting import run_episodes
 from spo.algorithms import alphazero, spo
 from spo.algorithms.base import Algorithm
-from spo.evaluation import figures, run_episodes
-from spo.evaluation.statistics import Estimate, share_interval
+from spo.reports import figures
+from spo.reports.statistics import Estimate, share_interval
 from spo.types import Action, Array, Environment, PRNGKey, State, TimeStep
 
 CLAIM = Claim(

@@ -22,8 +22,8 @@ from _claims import (
 )
 from _tasks import continuous, cube
 
-from spo.evaluation import figures
-from spo.evaluation.statistics import p_in_words
+from spo.reports import figures
+from spo.reports.statistics import p_in_words
 
 CLAIM = Claim(
     3,

@@ -25,10 +25,10 @@ import tyro
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from spo.evaluation import comparison, figures, statistics
-from spo.evaluation.comparison import Result
-from spo.evaluation.runs import Run, load_runs
-from spo.evaluation.statistics import Curve
+from spo.reports import comparison, figures, statistics
+from spo.reports.comparison import Result
+from spo.reports.runs import Run, load_runs
+from spo.reports.statistics import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "runs" / "h200"

@@ -15,10 +15,11 @@ import pytest
 from oracles import enumeration
 from spo import distributions, environments, presets
 from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.evaluation import statistics
 from spo.networks import make_network
+from spo.networks.config import NetworkConfig
+from spo.reports import statistics
 from spo.training import checkpoints
-from spo.training.experiment import Experiment, NetworkConfig, build, from_json, to_json
+from spo.training.experiment import Experiment, build, from_json, to_json
 
 # As if one of them were run.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))

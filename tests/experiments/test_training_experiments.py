@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from evaluation.fake_runs import write_run
+from reports.fake_runs import write_run
 from spo import presets
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

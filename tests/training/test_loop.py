@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spo.algorithms.spo import SPOConfig
+from spo.networks.config import NetworkConfig
+from spo.reports.summary import summarise
 from spo.training import checkpoints, intervals, loop, run_folder
-from spo.training.experiment import EvaluationConfig, NetworkConfig, from_json, to_json
+from spo.training.experiment import EvaluationConfig, from_json, to_json
 from spo.training.intervals import NonFiniteError, make_schedule
 from spo.training.loop import train
 from spo.training.run_folder import RunFolder, list_runs, load_learner
-from spo.training.summary import summarise
 from training.comparing import Interrupter, assert_same_bits, last_checkpoint, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
 

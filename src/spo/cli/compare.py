@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from spo.evaluation.comparison import Comparison, Judgement
-    from spo.evaluation.runs import Run
+    from spo.reports.comparison import Comparison, Judgement
+    from spo.reports.runs import Run
 
 
 def compare(
@@ -34,10 +34,10 @@ def compare(
         resamples: bootstrap samples for an interval.
         seed: where the randomness of the bootstrap comes from.
     """
-    from spo.evaluation import comparison as comparing
-    from spo.evaluation import figures
-    from spo.evaluation.report_html import write_report
-    from spo.evaluation.runs import load_runs
+    from spo.reports import comparison as comparing
+    from spo.reports import figures
+    from spo.reports.html_report import write_report
+    from spo.reports.runs import load_runs
 
     if not runs:
         raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder that holds them.")
@@ -72,9 +72,10 @@ def repeating_command(run: "Run") -> str | None:
     """The shortest `spo train` that repeats a run of this version; None for one of another version."""
     from spo import presets
     from spo._version import __version__
+    from spo.algorithms.registry import ALGORITHMS
     from spo.cli.training import DEFAULT_PRESET, named_experiment
-    from spo.evaluation.runs import flatten
-    from spo.training.experiment import ALGORITHMS, to_json
+    from spo.reports.runs import flatten
+    from spo.training.experiment import to_json
 
     config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from")}
     if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS:
@@ -118,9 +119,9 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from spo.evaluation.comparison import estimate_in_words
-    from spo.evaluation.report_html import dominance_in_words
-    from spo.evaluation.runs import HEADLINES
+    from spo.reports.comparison import estimate_in_words
+    from spo.reports.html_report import dominance_in_words
+    from spo.reports.runs import HEADLINES
 
     finals = Table(box=None)
     finals.add_column(comparison.by)

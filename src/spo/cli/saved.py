@@ -19,8 +19,8 @@ def evaluate(*arguments: str) -> None:
     import tyro
     from tyro.conf import Positional, arg
 
+    from spo.reports.runs import in_words
     from spo.training.experiment import EvaluationConfig
-    from spo.training.report import in_words
     from spo.training.run_folder import load_experiment
 
     def option(name: str, kind: Any, help: str, **default: Any) -> tuple[str, Any, Any]:
@@ -69,7 +69,7 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from spo.training import report
+    from spo.reports import run_report
     from spo.training.experiment import build, to_json
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
@@ -95,7 +95,7 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
         "greedy": chosen.greedy,
         "search": None,
         **({name: to_json(experiment)["config"][name] for name in budget} if use_search else {}),
-        **{name: report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
+        **{name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
         "per_seed": {name: value.mean(axis=1).tolist() for name, value in per_seed.items()},
         "seconds_per_step": _seconds_per_step(agent, built.task.evaluation, use_search, chosen.greedy),
     }
@@ -179,7 +179,7 @@ def runs(folder: Path = Path("runs"), /) -> None:
     from rich.markup import escape
     from rich.table import Column, Table
 
-    from spo.training import report
+    from spo.reports import run_report
     from spo.training.run_folder import list_runs
 
     found = list_runs(folder)
@@ -195,7 +195,7 @@ def runs(folder: Path = Path("runs"), /) -> None:
             entry["task"],
             entry["algorithm"] + (f" x {entry['num_seeds']}" if entry["num_seeds"] > 1 else ""),
             f"{entry['env_steps']:,}",
-            report.result_so_far(report.read_records(metrics)) if metrics.exists() else "",
+            run_report.result_so_far(run_report.read_records(metrics)) if metrics.exists() else "",
             started,
             done,
         )

@@ -68,7 +68,8 @@ def run(
     distributed: bool = False,
 ) -> None:
     """Train with a display, then draw the learning curve and say what came of it."""
-    from spo.training import intervals, loop, processes, progress, report
+    from spo.reports import run_report
+    from spo.training import intervals, loop, processes, progress
 
     if distributed:
         processes.join()
@@ -93,11 +94,11 @@ def run(
         raise SystemExit(1) from None
     if not processes.is_first():
         return
-    report.draw_learning_curve(
+    run_report.draw_learning_curve(
         folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
     )
     if not quiet:
-        print(report.report(folder))
+        print(run_report.report(folder))
 
 
 def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
@@ -125,8 +126,9 @@ def named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
     A name that doesn't exist is left to the parser, which says what there is.
     """
     from spo import presets
+    from spo.algorithms.registry import ALGORITHMS
     from spo.cli.options import first_value
-    from spo.training.experiment import ALGORITHMS, NetworkConfig
+    from spo.networks.config import NetworkConfig
 
     algorithm, task = first_value(arguments, "--algorithm"), first_value(arguments, "--task")
     experiment = presets.get(preset, algorithm) if algorithm in ALGORITHMS else presets.get(preset)

@@ -12,13 +12,13 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
 from spo._version import __version__
+from spo.reports.runs import read_records
+from spo.reports.summary import summarise
 from spo.training import checkpoints, processes
 from spo.training.checkpoints import Checkpoint, Progress
 from spo.training.experiment import Experiment, build
 from spo.training.intervals import Chain, Clock, NonFiniteError, Record, begin, evaluate_finally, go_on, make_chain
-from spo.training.report import read_records
 from spo.training.run_folder import RunFolder, read_config, write_json
-from spo.training.summary import summarise
 
 
 class Reporter(Protocol):

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from spo.training.report import duration, in_words
+from spo.reports.runs import duration, in_words
 
 if TYPE_CHECKING:
     from spo.training.experiment import Experiment

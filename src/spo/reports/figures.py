@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from spo.evaluation.comparison import Comparison, Judgement
-from spo.evaluation.runs import in_words
-from spo.evaluation.statistics import AGGREGATES, Curve, Estimate
+from spo.reports.comparison import Comparison, Judgement
+from spo.reports.runs import in_words
+from spo.reports.statistics import AGGREGATES, Curve, Estimate
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7F7F7F")
 INK, MUTED, GRID = "#24292F", "#6E7781", "#D8DEE4"

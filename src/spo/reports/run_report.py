@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from spo.evaluation.runs import HEADLINES, Record, duration, headline, in_words, latest_per_seed, read_records
-from spo.evaluation.statistics import Interval, at_least_between_seeds, mean_interval, share_interval, within_0_and_1
+from spo.reports.runs import HEADLINES, Record, duration, headline, in_words, latest_per_seed, read_records
+from spo.reports.statistics import Interval, at_least_between_seeds, mean_interval, share_interval, within_0_and_1
 
 
 def episodes_interval(name: str, per_seed: Sequence[Sequence[float]]) -> Interval:

@@ -13,10 +13,10 @@ pytest.importorskip("scipy")
 
 from scipy import stats
 
-from evaluation.fake_runs import write_run, write_suite
-from spo.evaluation import figures, report_html
-from spo.evaluation.comparison import compare, judge, to_json, verdict
-from spo.evaluation.runs import load_runs
+from reports.fake_runs import write_run, write_suite
+from spo.reports import figures, html_report
+from spo.reports.comparison import compare, judge, to_json, verdict
+from spo.reports.runs import load_runs
 
 FEW = 300
 
@@ -261,7 +261,7 @@ def written_report(folder: Path, out: Path) -> tuple[str, list[Path]]:
     ]
     svgs = {path.stem: path.read_text("utf-8") for path in paths if path.suffix == ".svg"}
     commands = {comparison.results[0].run.folder: "spo train --seed '<7>'"}
-    report_html.write_report(out / "report.html", comparison, judgement, svgs, commands=commands, title="A & B")
+    html_report.write_report(out / "report.html", comparison, judgement, svgs, commands=commands, title="A & B")
     return (out / "report.html").read_text("utf-8"), paths
 
 

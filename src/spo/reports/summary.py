@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from spo.evaluation.statistics import (
+from spo.reports.statistics import (
     Interval,
     at_least_between_seeds,
     normal_interval,

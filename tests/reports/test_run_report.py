@@ -18,7 +18,7 @@ pytest.importorskip("scipy")
 from rich.console import Console
 from scipy import stats
 
-from spo.training import report
+from spo.reports import run_report
 from spo.training.progress import LiveReporter, PlainReporter
 
 
@@ -58,7 +58,7 @@ def write_run(folder: Path, records: list[dict[str, Any]], *, finished: bool, nu
 @pytest.mark.parametrize(("successes", "count"), [(0, 10), (10, 10), (3, 17), (1200, 1280)])
 def test_share_interval_is_wilsons(successes: int, count: int):
     expected = stats.binomtest(successes, count).proportion_ci(method="wilson")
-    assert report.share_interval(successes / count, count) == pytest.approx(
+    assert run_report.share_interval(successes / count, count) == pytest.approx(
         (successes / count, expected.low, expected.high), abs=1e-6
     )
 
@@ -66,28 +66,28 @@ def test_share_interval_is_wilsons(successes: int, count: int):
 def test_mean_interval_is_students():
     values = [1.0, 2.0, 4.0, 8.0]
     expected = stats.t.interval(0.95, 3, loc=3.75, scale=stats.sem(values))
-    assert report.mean_interval(values) == pytest.approx((3.75, *expected))
-    alone = report.mean_interval([2.0])
+    assert run_report.mean_interval(values) == pytest.approx((3.75, *expected))
+    alone = run_report.mean_interval([2.0])
     assert alone.mean == 2.0
     assert math.isnan(alone.low)
 
 
 def test_episodes_interval_takes_the_wider_one():
     agreeing = [[0.0, 1.0] * 50, [1.0, 0.0] * 50]
-    assert report.episodes_interval("solved", agreeing) == report.share_interval(0.5, 200)
+    assert run_report.episodes_interval("solved", agreeing) == run_report.share_interval(0.5, 200)
     disagreeing = [[0.0] * 99 + [1.0], [1.0] * 100]
-    between_seeds = report.mean_interval([0.01, 1.0])
-    assert report.episodes_interval("return", disagreeing) == pytest.approx(tuple(between_seeds))
-    assert report.episodes_interval("solved", disagreeing) == (pytest.approx(0.505), 0.0, 1.0)
+    between_seeds = run_report.mean_interval([0.01, 1.0])
+    assert run_report.episodes_interval("return", disagreeing) == pytest.approx(tuple(between_seeds))
+    assert run_report.episodes_interval("solved", disagreeing) == (pytest.approx(0.505), 0.0, 1.0)
 
 
 def test_a_half_written_last_line_is_skipped_and_another_is_not(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
-    assert report.read_records(path) == [{"a": 1}, {"a": 2}]
+    assert run_report.read_records(path) == [{"a": 1}, {"a": 2}]
     path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
     with pytest.raises(ValueError, match="Line 2"):
-        report.read_records(path)
+        run_report.read_records(path)
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_a_half_written_last_line_is_skipped_and_another_is_not(tmp_path: Path):
     ],
 )
 def test_numbers_in_words(name: str, value: float, words: str):
-    assert report.in_words(name, value) == words
+    assert run_report.in_words(name, value) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(59.6, "1 min 00 s"), (7, "7 s"), (3660, "1 h 01 min")])
 def test_durations(seconds: float, words: str):
-    assert report.duration(seconds) == words
+    assert run_report.duration(seconds) == words
 
 
 def test_report_of_a_finished_run(tmp_path: Path):
     folder = write_run(tmp_path / "run", [record("final", 0, 1000, solved=0.25)], finished=True, num_seeds=2)
-    text = report.report(folder)
+    text = run_report.report(folder)
     assert "Trained spo on rubiks_cube, size 2." in text
     assert "1,000 steps for each of 2 seeds in 1 min 40 s." in text
     assert "Result: solved 25.0 % (20.0 % to 30.0 %), return 0.5 (0.4 to 0.6)." in text
@@ -125,11 +125,11 @@ def test_report_of_a_finished_run(tmp_path: Path):
 def test_report_of_an_unfinished_run(tmp_path: Path):
     records = [record("evaluation", 0, 100, solved=0.1), record("evaluation", 0, 200, solved=0.75)]
     folder = write_run(tmp_path / "run", records, finished=False)
-    text = report.report(folder)
+    text = run_report.report(folder)
     assert "so far: solved 75.0 %" in text
     assert f"spo train --resume {folder}" in text
     (folder / "metrics.jsonl").write_text("")
-    assert "Trained spo" in report.report(folder)
+    assert "Trained spo" in run_report.report(folder)
 
 
 def test_the_picture_shows_what_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -145,7 +145,7 @@ def test_the_picture_shows_what_the_file_says(tmp_path: Path, monkeypatch: pytes
     records += [record("train", seed, 200, temperature=1.0) for seed in range(3)]  # no episode ended: no value
     records += [record("final", seed, 200, solved=0.4) for seed in range(3)]
     folder = write_run(tmp_path, records, finished=True, num_seeds=3)
-    report.draw_learning_curve(folder / "metrics.jsonl", folder / "learning_curve.png", "a title")
+    run_report.draw_learning_curve(folder / "metrics.jsonl", folder / "learning_curve.png", "a title")
     assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     (axes,) = drawn[0].axes
     by_label = {line.get_label(): line for line in axes.lines}
@@ -162,15 +162,15 @@ def test_the_picture_shows_what_the_file_says(tmp_path: Path, monkeypatch: pytes
 def test_the_picture_of_a_run_without_evaluations_is_a_sentence(tmp_path: Path):
     write_run(tmp_path, [record("train", 0, 10, temperature=1.0)], finished=False)
     with pytest.raises(ValueError, match="train until the first evaluation"):
-        report.draw_learning_curve(tmp_path / "metrics.jsonl", tmp_path / "x.png", "")
+        run_report.draw_learning_curve(tmp_path / "metrics.jsonl", tmp_path / "x.png", "")
 
 
 def test_reports_need_no_jax(tmp_path: Path):
     folder = write_run(tmp_path, [record("evaluation", 0, 100, solved=0.1)], finished=False)
     script = (
-        "import sys; from pathlib import Path; from spo.training import report; folder = Path(sys.argv[1]);"
-        "report.report(folder);"
-        "report.draw_learning_curve(folder / 'metrics.jsonl', folder / 'x.png', '');"
+        "import sys; from pathlib import Path; from spo.reports import run_report; folder = Path(sys.argv[1]);"
+        "run_report.report(folder);"
+        "run_report.draw_learning_curve(folder / 'metrics.jsonl', folder / 'x.png', '');"
         "assert 'jax' not in sys.modules, 'jax'"
     )
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True)

@@ -11,13 +11,14 @@ pytest.importorskip("tyro")
 pytest.importorskip("matplotlib")
 pytest.importorskip("flax")
 
-from evaluation.fake_runs import write_run, write_suite
+from reports.fake_runs import write_run, write_suite
 from spo import presets
 from spo._version import __version__
 from spo.cli import main, training
 from spo.cli.compare import repeating_command
-from spo.evaluation.runs import load_run
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, to_json
+from spo.networks.config import NetworkConfig
+from spo.reports.runs import load_run
+from spo.training.experiment import EvaluationConfig, Experiment, to_json
 
 
 def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

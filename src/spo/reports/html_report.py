@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from spo.evaluation import figures
-from spo.evaluation.comparison import Comparison, Judgement, Result, estimate_in_words
-from spo.evaluation.runs import Run, duration, in_words
-from spo.evaluation.statistics import Curve, Verdict, share_interval
+from spo.reports import figures
+from spo.reports.comparison import Comparison, Judgement, Result, estimate_in_words
+from spo.reports.runs import Run, duration, in_words
+from spo.reports.statistics import Curve, Verdict, share_interval
 
 #: The palette of `figures` on a dark page, in the same order.
 _DARK_PALETTE = ("#58A6E8", "#F0883E", "#2FC79A", "#E39AC2", "#F2C14E", "#A5D8FF", "#C9A77C", "#A8A8A8")

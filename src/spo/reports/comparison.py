@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from spo.evaluation import statistics
-from spo.evaluation.runs import HEADLINES, Record, Run, find_setting, flatten, in_words
-from spo.evaluation.statistics import Curve, Estimate, Verdict
+from spo.reports import statistics
+from spo.reports.runs import HEADLINES, Record, Run, find_setting, flatten, in_words
+from spo.reports.statistics import Curve, Estimate, Verdict
 
 Metric = Literal["auto", "solve_rate", "return"]
 _METRICS = {"solve_rate": "episode/solved", "return": "episode/return"}
