@@ -21,7 +21,8 @@ import jax
 
 from search import make_world, milliseconds, search_program, temporary_bytes
 from spo import presets
-from spo.training.experiment import NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import build
 
 SWEEPS = {
     "particles": [4, 16, 64, 256, 1024, 4096],

@@ -33,8 +33,9 @@ import numpy as np
 
 from spo import presets
 from spo.algorithms.base import Algorithm
+from spo.algorithms.registry import ALGORITHMS
 from spo.training import checkpoints
-from spo.training.experiment import ALGORITHMS, Experiment, build
+from spo.training.experiment import Experiment, build
 from spo.training.program import shardings
 
 TASKS = ("paper/rubiks_cube", "paper/ant")

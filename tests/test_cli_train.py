@@ -19,11 +19,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import spo
 from spo import presets
+from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.cli import main, saved, training
 from spo.environments import rendering
+from spo.networks.config import NetworkConfig
 from spo.training import experiment, intervals, library, loop, processes
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
+from spo.training.experiment import EvaluationConfig, Experiment
 
 
 class Answer:
@@ -304,7 +306,7 @@ def test_a_device_without_enough_memory_is_answered_with_what_to_lower(capsys, m
     assert "Traceback" not in answer.err
 
 
-@pytest.mark.parametrize("algorithm", experiment.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_another_algorithm_brings_its_own_settings(asked, capsys, algorithm):
     typed = experiment_for(asked, capsys, "paper/rubiks_cube", "--algorithm", algorithm, "--gamma", "0.5")
     expected = presets.get("paper/rubiks_cube", algorithm)

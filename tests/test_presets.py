@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("flax")
 
 from spo import presets, search
-from spo.training.experiment import ALGORITHMS, Experiment, NetworkConfig, build, from_json, to_json
+from spo.algorithms.registry import ALGORITHMS
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Experiment, build, from_json, to_json
 
 # --- The paper's tables, as printed: table, column -> row -> value. A dash is left out. -------------------------------
 SPO = "SPO Hyperparameters for Continuous and Discrete Environments"

@@ -11,12 +11,14 @@ from typing import Any
 from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig
 from spo.algorithms.mpo import MPOConfig
 from spo.algorithms.ppo import PPOConfig
+from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig
 from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.algorithms.vmpo import VMPOConfig
 from spo.environments._adapters import nearest
-from spo.training.experiment import ALGORITHMS, EvaluationConfig, Experiment, NetworkConfig
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import EvaluationConfig, Experiment
 
 _PAPER_STEPS = 1e8
 

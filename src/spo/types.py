@@ -21,6 +21,11 @@ PRNGKey: TypeAlias = PRNGKeyArray | UInt32[Array, "2"]
 State: TypeAlias = PyTree[Array]
 Observation: TypeAlias = PyTree[Array]
 Action: TypeAlias = PyTree[Array]
+#: Scalars by name, for people to read.
+Metrics: TypeAlias = dict[str, Array]
+
+#: Name of the mesh axis over which training is split. One device is an axis of length 1, not another code path.
+DEVICE_AXIS = "devices"
 
 
 class TimeStep(NamedTuple):
@@ -98,6 +103,7 @@ class Task(NamedTuple):
 
 
 __all__ = [
+    "DEVICE_AXIS",
     "Action",
     "ActionSpec",
     "Array",
@@ -108,6 +114,7 @@ __all__ = [
     "Float",
     "Integer",
     "Key",
+    "Metrics",
     "Observation",
     "PRNGKey",
     "PyTree",

@@ -14,11 +14,13 @@ import numpy as np
 import optax
 import pytest
 
-from spo.algorithms.base import DEVICE_AXIS, Algorithm, Experience, Setting, TrainState
+from spo.acting import Experience
+from spo.algorithms.base import DEVICE_AXIS, Algorithm, Setting, TrainState
 from spo.distributions import categorical, masked_logits
 from spo.environments.tiny import TabularMDP, solve, tabular, tiny
 from spo.networks import ActorCritic, ActorCriticParams, mlp_architecture
-from spo.training.experiment import Experiment, NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Experiment, build
 from spo.types import TimeStep
 
 #: Four states (one of them terminal) and three actions.

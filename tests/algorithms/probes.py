@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from spo.environments.tiny import known_answer, solve, tiny_mdp
-from spo.training.experiment import Experiment, NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Experiment, build
 from spo.types import Array, TimeStep
 
 GAMMA = 0.9

@@ -18,8 +18,9 @@ from spo.distributions import categorical, masked_logits
 from spo.environments.tiny import TabularMDP, TabularState, tabular, tiny_mdp
 from spo.environments.wrappers import EpisodeLimitState
 from spo.networks import ActorCritic, make_network
+from spo.networks.config import NetworkConfig
 from spo.search import ModelFn, ModelOutput
-from spo.training.experiment import Built, Experiment, NetworkConfig, build
+from spo.training.experiment import Built, Experiment, build
 from spo.types import Array
 
 SEARCHES = {

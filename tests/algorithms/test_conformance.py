@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.smc_ent import SoftSearchConfig
 from spo.algorithms.spo import SearchConfig
-from spo.training.experiment import ALGORITHMS, Built, Experiment, NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Built, Experiment, build
 from spo.training.program import make_program
 from spo.types import DiscreteActions
 from training.comparing import assert_same_bits

@@ -11,13 +11,15 @@ import pytest
 
 from algorithms.on_policy import make_on_table, over_devices, run, table_network, values_behind_a_time_limit
 from algorithms.probes import GAMMA, Probe, check, is_continuous, names
+from spo.acting import Experience
 from spo.algorithms import ppo
-from spo.algorithms.base import DEVICE_AXIS, Experience, Setting
+from spo.algorithms.base import DEVICE_AXIS, Setting
 from spo.algorithms.minibatches import learn_in_minibatches
 from spo.algorithms.ppo import Decision, PPOConfig, make_ppo
 from spo.environments.tiny import tiny
 from spo.networks import mlp_architecture
-from spo.training.experiment import Experiment, NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Experiment, build
 from spo.types import TimeStep
 
 # --- One iteration by hand --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from spo.training.experiment import ALGORITHMS
+from spo.algorithms.registry import ALGORITHMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms" / "index.md"
 START, END = "<!-- probes -->\n", "<!-- end -->\n"

@@ -10,7 +10,8 @@ import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
 from algorithms.probes import GAMMA, Probe, check, names
-from spo.algorithms.base import Experience, Setting
+from spo.acting import Experience
+from spo.algorithms.base import Setting
 from spo.algorithms.smc_ent import (
     Learner,
     SMCEntConfig,

@@ -12,8 +12,9 @@ import pytest
 
 from algorithms.on_policy import TASK, make_on_table, over_devices, run, table_network, values_behind_a_time_limit
 from algorithms.probes import GAMMA, Probe, check, names
+from spo.acting import Experience, rollout
 from spo.algorithms import vmpo
-from spo.algorithms.base import Experience, Setting, rollout
+from spo.algorithms.base import Setting
 from spo.algorithms.vmpo import Decision, VMPOConfig, make_vmpo
 from spo.networks import mlp_architecture
 

@@ -16,7 +16,8 @@ from spo import environments
 from spo.algorithms.base import Setting
 from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
 from spo.networks import mlp_architecture
-from spo.training.experiment import Experiment, NetworkConfig, build
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import Experiment, build
 
 NUM_DEVICES = 4
 NUM_ITERATIONS = 30

@@ -10,8 +10,9 @@ import pytest
 from spo import environments, presets
 from spo.algorithms.spo import SearchConfig
 from spo.networks import make_network
+from spo.networks.config import NetworkConfig, make_architecture
 from spo.networks.torsos import MLP, ResNet
-from spo.training.experiment import NetworkConfig, _check_settings, build, from_json, make_architecture, to_json
+from spo.training.experiment import build, from_json, to_json
 from spo.types import Environment
 
 
@@ -46,7 +47,7 @@ def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
         ("ppo", {"rollout_length": -1}, "rollout_length must be 1 or more"),
         ("mpo", {"gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5"),
         ("spo", {"root_exploration_weight": -0.5}, "root_exploration_weight must lie between 0 and 1"),
-        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be positive"),
+        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
         ("spo", {"max_grad_norm": -1.0}, "max_grad_norm must be above 0, got -1.0"),
         ("spo", {"temperature_kl_bound": 0.0}, "temperature_kl_bound must be above 0"),
         ("vmpo", {"kl_bound": float("nan")}, "kl_bound must be above 0, got nan"),
@@ -56,16 +57,14 @@ def test_channels_make_a_small_resnet_for_a_board_of_any_size(size: int):
         ("smc_ent", {"entropy_temperature": -0.03}, "entropy_temperature must be above 0"),
         ("mpo", {"retrace_lambda": 1.2}, "retrace_lambda must lie between 0 and 1"),
         ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got Target"),
-        ("spo", {"search": SearchConfig(resampling="multinominal")}, "search.resampling must be one of multinomial"),
         ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
-        ("spo", {"search": SearchConfig(horizon=0)}, "search.horizon must be 1 or more, got 0"),
         ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
     ],
 )
 def test_settings_that_nothing_can_be_done_with_are_refused(algorithm: str, settings: dict, said: str):
     chosen = presets.get("default", algorithm)
     with pytest.raises(ValueError, match=said):
-        build(dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, **settings)))
+        dataclasses.replace(chosen.config, **settings)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +79,25 @@ def test_settings_that_nothing_can_be_done_with_are_refused(algorithm: str, sett
     ],
 )
 def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
-    _check_settings(dataclasses.replace(presets.get("default", algorithm).config, **settings))
+    dataclasses.replace(presets.get("default", algorithm).config, **settings)
 
 
-@pytest.mark.parametrize("changes", [{"network": NetworkConfig(width=0)}, {"network": NetworkConfig(depth=0)}])
-def test_a_network_of_no_size_is_refused(changes: dict):
-    with pytest.raises(ValueError, match=r"network\.(width|depth) must be 1 or more, got 0"):
-        build(dataclasses.replace(presets.get("default"), **changes))
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"resampling": "multinominal"}, "search.resampling must be one of multinomial"),
+        ({"horizon": 0}, "search.horizon must be 1 or more, got 0"),
+    ],
+)
+def test_search_settings_are_refused_under_the_name_of_their_option(settings: dict, said: str):
+    with pytest.raises(ValueError, match=said):
+        SearchConfig(**settings)
+
+
+@pytest.mark.parametrize("name", ["width", "depth"])
+def test_a_network_of_no_size_is_refused(name: str):
+    with pytest.raises(ValueError, match=rf"network\.{name} must be 1 or more, got 0"):
+        NetworkConfig(**{name: 0})
 
 
 @pytest.mark.parametrize("steps", [float("inf"), float("nan")])

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.networks.config import NetworkConfig
 from spo.training import loop, processes
-from spo.training.experiment import EvaluationConfig, NetworkConfig
+from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_learner
 from training.comparing import assert_same_bits, records
 from training.tiny_run import tiny_experiment

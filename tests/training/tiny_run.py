@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import EvaluationConfig, Experiment
 
 ENV_STEPS_PER_ITERATION = 8 * 4
 

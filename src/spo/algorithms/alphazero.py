@@ -18,27 +18,24 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns, search
+from spo.acting import Experience, Worker, blank_experience, init_worker, rollout
 from spo.algorithms.base import (
     DEVICE_AXIS,
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
-    Worker,
     act_by_policy,
     actor_critic_optimiser,
     adam,
-    blank_experience,
     critic_values,
-    init_worker,
-    rollout,
     run_updates,
     share,
     vmap_over,
 )
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.tree_search import Candidates, TreeRoot, TreeSearchOutput, gumbel_search, puct_search
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.networks import ActorCritic, ActorCriticParams, make_network
 from spo.replay import make_replay
 from spo.search.policies import check_dirichlet
@@ -49,39 +46,42 @@ from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Tim
 class ExpertIterationConfig:
     """What all three have in common. Defaults are the paper's for AlphaZero."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 21
+    rollout_length: PositiveInt = 21
     """Steps in each of them per iteration."""
-    num_updates: int = 16
+    num_updates: PositiveInt = 16
     """Gradient steps per iteration (the table's "epochs")."""
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
     """Sequences per gradient step, over all devices."""
-    sequence_length: int = 17
+    sequence_length: PositiveInt = 17
     """Steps per sequence."""
-    replay_size: int = 65_536
+    replay_size: PositiveInt = 65_536
     """Transitions in the replay, over all environments."""
-    learning_rate: float = 3e-4
+    learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for actor and critic."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """The gradients of actor and critic are each clipped to this norm."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount, also inside the search."""
-    gae_lambda: float = 0.95
+    gae_lambda: UnitInterval = 0.95
     """Between one-step (0) and Monte-Carlo (1) targets for the critic."""
     entropy_coefficient: float = 0.0
     """What a nat of the policy's entropy is worth in its loss."""
-    num_simulations: int = 64
+    num_simulations: PositiveInt = 64
     """Simulations of the search; each is one step of the model."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class AlphaZeroConfig(ExpertIterationConfig):
     """Hyper-parameters of AlphaZero. Defaults are the paper's (table "Hyperparameters for AlphaZero and PPO")."""
 
-    dirichlet_alpha: float = 0.03
+    dirichlet_alpha: PositiveFloat = 0.03
     """Concentration of the exploration noise at the root."""
-    root_exploration_weight: float = 0.25
+    root_exploration_weight: UnitInterval = 0.25
     """Share of that noise in the root's prior, in training only. 0: none."""
 
 
@@ -89,7 +89,7 @@ class AlphaZeroConfig(ExpertIterationConfig):
 class GumbelAlphaZeroConfig(ExpertIterationConfig):
     """Hyper-parameters of Gumbel AlphaZero. Defaults are the paper's for AlphaZero."""
 
-    max_num_considered_actions: int = 16
+    max_num_considered_actions: PositiveInt = 16
     """Actions that the search tries at the root, drawn without replacement; all of them where there are fewer."""
 
 

@@ -9,27 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from spo.environments.wrappers import auto_reset
 from spo.networks import ActorCritic, ActorCriticParams, Architecture
-from spo.types import (
-    Action,
-    Array,
-    Bool,
-    Environment,
-    Float,
-    Integer,
-    Observation,
-    PRNGKey,
-    PyTree,
-    State,
-    Task,
-    TimeStep,
-)
+from spo.types import DEVICE_AXIS, Action, Array, Float, Metrics, PRNGKey, Task, TimeStep
 
-#: The mesh axis over which training runs. One device is an axis of length 1, not another code path.
-DEVICE_AXIS = "devices"
-
-Metrics = dict[str, Array]
 Learner = TypeVar("Learner")
 
 
@@ -70,89 +52,6 @@ class Algorithm(NamedTuple):
     #: decide (policy and value of one state are one)
     model_steps_per_env_step: int
     network_evaluations_per_env_step: int
-
-
-class Worker(NamedTuple):
-    """One device's environments, standing somewhere in their episodes."""
-
-    env_state: State  # [E, ...]
-    timestep: TimeStep  # [E, ...] what to act on next
-    episode_return: Float[Array, " E"]  # so far
-    episode_length: Integer[Array, " E"]
-    key: PRNGKey
-
-
-class Experience(NamedTuple):
-    """One step as it happened. `next_observation` is the real one: at an end the last of the episode that ended."""
-
-    observation: Observation
-    action_mask: Bool[Array, " A"] | None
-    next_observation: Observation
-    reward: Float[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
-    extras: Any  # what the algorithm wants to remember of its decision
-
-
-#: (key, environment states [E], time steps [E], *drawn ahead) -> (actions for the environment [E], extras [E], metrics)
-DecideFn = Callable[..., tuple[Action, PyTree, Metrics]]
-
-
-def init_worker(environment: Environment, num_envs: int, key: PRNGKey) -> Worker:
-    key, key_reset = jax.random.split(key)
-    env_state, timestep = jax.vmap(environment.reset)(jax.random.split(key_reset, num_envs))
-    zeros = jnp.zeros(num_envs)
-    return Worker(env_state, timestep, episode_return=zeros, episode_length=zeros.astype(jnp.int32), key=key)
-
-
-def rollout(
-    environment: Environment, decide: DecideFn, worker: Worker, length: int, drawn_ahead: tuple[Array, ...] = ()
-) -> tuple[Worker, Experience, Metrics]:
-    """Acts for `length` steps in every environment; experience has leading axes [length, E].
-
-    `drawn_ahead` [length, ...] is handed to `decide` step by step: random numbers that are cheaper to draw at once.
-
-    Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums, beside
-    the number of episodes, so that they can be averaged over however many rollouts.
-    """
-    step_and_reset = jax.vmap(auto_reset(environment))
-    num_envs = worker.episode_length.shape[0]
-
-    def step(worker: Worker, drawn: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Metrics, Metrics]]:
-        key, key_decide, key_step = jax.random.split(worker.key, 3)
-        with jax.named_scope("decide"):
-            action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *drawn)
-        with jax.named_scope("environment"):
-            env_state, outcome = step_and_reset(jax.random.split(key_step, num_envs), worker.env_state, action)
-        said = outcome.timestep
-        episode_return = worker.episode_return + said.reward
-        episode_length = worker.episode_length + 1
-        ended = said.ended
-        totals = {"return": episode_return, "length": episode_length, **said.metrics}
-        episodes = {f"episode/{name}": jnp.sum(jnp.where(ended, total, 0)) for name, total in totals.items()}
-        episodes["episode/count"] = jnp.sum(ended)
-        experience = Experience(
-            observation=worker.timestep.observation,
-            action_mask=worker.timestep.action_mask,
-            next_observation=said.observation,
-            reward=said.reward,
-            terminated=said.terminated,
-            truncated=said.truncated,
-            extras=extras,
-        )
-        worker = Worker(
-            env_state=env_state,
-            timestep=outcome.next,
-            episode_return=jnp.where(ended, 0.0, episode_return),
-            episode_length=jnp.where(ended, 0, episode_length),
-            key=key,
-        )
-        return worker, (experience, metrics, episodes)
-
-    worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, drawn_ahead, length=length)
-    means = jax.tree.map(jnp.mean, metrics)
-    sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
-    return worker, experience, means | sums
 
 
 # --- Shared by the stories --------------------------------------------------------------------------------------------
@@ -197,16 +96,6 @@ def actor_critic_optimiser(
     return optax.multi_transform({"actor": actor, "critic": critic}, groups)
 
 
-def blank_experience(
-    environment: Environment, decide: DecideFn, worker: Worker, drawn_ahead: tuple[Array, ...] = ()
-) -> Experience:
-    """One step's experience of zeros, from which a replay learns the shapes it has to hold."""
-    _, experience, _ = jax.eval_shape(
-        lambda worker, drawn: rollout(environment, decide, worker, 1, drawn), worker, drawn_ahead
-    )
-    return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
-
-
 def run_updates(
     update: Callable[[Learner, Any], tuple[Learner, Metrics]], learner: Learner, inputs: Any, *, skip_nonfinite: bool
 ) -> tuple[Learner, Metrics]:
@@ -243,3 +132,20 @@ def vmap_over(function: Callable[..., Any], num_axes: int, in_axes: Any = 0) -> 
     for _ in range(num_axes):
         function = jax.vmap(function, in_axes=in_axes)
     return function
+
+
+__all__ = [
+    "DEVICE_AXIS",
+    "Algorithm",
+    "Metrics",
+    "Setting",
+    "TrainState",
+    "act_by_policy",
+    "actor_critic_optimiser",
+    "adam",
+    "critic_values",
+    "run_updates",
+    "share",
+    "updates_of_run",
+    "vmap_over",
+]

@@ -19,18 +19,14 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns
+from spo.acting import Experience, Worker, blank_experience, init_worker, rollout
 from spo.algorithms.base import (
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
-    Worker,
     act_by_policy,
     adam,
-    blank_experience,
-    init_worker,
-    rollout,
     run_updates,
     share,
     updates_of_run,
@@ -38,6 +34,7 @@ from spo.algorithms.base import (
 )
 from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
 from spo.algorithms.views import View, observe_views, view
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.networks import ActorCriticParams, make_network, make_q_network
 from spo.replay import make_replay
 from spo.types import Action, Array, Bool, Float, PRNGKey, PyTree, State, TimeStep
@@ -47,52 +44,55 @@ from spo.types import Action, Array, Bool, Float, PRNGKey, PyTree, State, TimeSt
 class MPOConfig:
     """Hyper-parameters of MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 16
+    rollout_length: PositiveInt = 16
     """Steps in each of them per iteration."""
-    num_updates: int = 72
+    num_updates: PositiveInt = 72
     """Gradient steps per iteration (the table's "epochs")."""
-    batch_size: int = 256
+    batch_size: PositiveInt = 256
     """Sequences per gradient step, over all devices."""
-    sequence_length: int = 17
+    sequence_length: PositiveInt = 17
     """Steps per sequence; may be longer than a rollout."""
-    replay_size: int = 500_000
+    replay_size: PositiveInt = 500_000
     """Transitions in the replay, over all environments."""
-    actor_learning_rate: float = 2e-4
+    actor_learning_rate: NonNegativeFloat = 2e-4
     """Adam's, for the policy."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: NonNegativeFloat = 1e-3
     """Adam's, for Q."""
-    dual_learning_rate: float = 2e-2
+    dual_learning_rate: NonNegativeFloat = 2e-2
     """Adam's, for the temperature and the multipliers."""
     decay_learning_rates: bool = True
     """Let the learning rates of policy and Q fall linearly to 0 over the run."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """Each group's gradient is clipped to this norm."""
-    gamma: float = 0.95
+    gamma: UnitInterval = 0.95
     """Discount."""
-    retrace_lambda: float = 0.95
+    retrace_lambda: UnitInterval = 0.95
     """Between one-step (0) and long (1) Retrace targets for Q (the table's "GAE Lambda")."""
-    target_smoothing: float = 5e-3
+    target_smoothing: UnitInterval = 5e-3
     """How far the target networks follow the online ones per gradient step (τ)."""
-    num_samples: int = 128
+    num_samples: PositiveInt = 128
     """Continuous actions: draws per state, to weigh and to average Q over. Discrete actions are summed over exactly."""
-    initial_temperature: float = 3.0
+    initial_temperature: PositiveFloat = 3.0
     """Temperature of the E-step at the start (η)."""
-    temperature_kl_bound: float = 0.07
+    temperature_kl_bound: PositiveFloat = 0.07
     """KL from the policy to the improved one that the temperature is tuned for (ε_η)."""
-    initial_multiplier: float = 3.0
+    initial_multiplier: PositiveFloat = 3.0
     """Discrete actions: multiplier of the trust region at the start (α)."""
-    kl_bound: float = 1.5e-4
+    kl_bound: PositiveFloat = 1.5e-4
     """Discrete actions: bound on the KL of an update (ε_α)."""
-    initial_mean_multiplier: float = 10.0
+    initial_mean_multiplier: PositiveFloat = 10.0
     """Continuous actions: multiplier of the mean's trust region at the start (α_μ)."""
-    mean_kl_bound: float = 5e-2
+    mean_kl_bound: PositiveFloat = 5e-2
     """Continuous actions: bound on the mean's KL, per action dimension (ε_αμ)."""
-    initial_scale_multiplier: float = 500.0
+    initial_scale_multiplier: PositiveFloat = 500.0
     """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
-    scale_kl_bound: float = 5e-4
+    scale_kl_bound: PositiveFloat = 5e-4
     """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Params(NamedTuple):

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns
+from spo.acting import Experience, init_worker, rollout
 from spo.algorithms.base import (
     DEVICE_AXIS,
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
@@ -27,8 +27,6 @@ from spo.algorithms.base import (
     actor_critic_optimiser,
     adam,
     critic_values,
-    init_worker,
-    rollout,
     share,
     updates_of_run,
 )
@@ -39,6 +37,7 @@ from spo.algorithms.minibatches import (
     of_all_devices,
     of_this_device,
 )
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.environments.wrappers import (
     RunningStatistics,
     init_statistics,
@@ -54,27 +53,27 @@ from spo.types import Action, Array, Bool, DiscreteActions, Float, Observation, 
 class PPOConfig:
     """Hyper-parameters of PPO. Defaults are the paper's for discrete actions (table "AlphaZero and PPO")."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 85
+    rollout_length: PositiveInt = 85
     """Steps in each of them per iteration."""
-    num_epochs: int = 4
+    num_epochs: PositiveInt = 4
     """Passes over the rollout per iteration."""
-    num_minibatches: int = 64
+    num_minibatches: PositiveInt = 64
     """Gradient steps per pass: the rollout is shuffled and cut into so many parts."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for the actor and a torso that it shares with the critic."""
-    critic_learning_rate: float = 3e-4
+    critic_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for the critic."""
     decay_learning_rates: bool = True
     """Let both fall linearly to 0 over the run."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """Each group's gradient is clipped to this norm."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: UnitInterval = 0.95
     """Between one-step (0) and Monte-Carlo (1) advantages."""
-    clip_epsilon: float = 0.1
+    clip_epsilon: PositiveFloat = 0.1
     """How far from 1 the ratio of new to old probabilities is rewarded (ε)."""
     standardise_advantages: bool = True
     """Bring the advantages of each minibatch to mean 0 and deviation 1."""
@@ -86,8 +85,11 @@ class PPOConfig:
     """Weight of the entropy bonus."""
     normalise_observations: bool = False
     """Shift and scale observations by their running mean and deviation (floating-point observations only)."""
-    reward_scale: float = 1.0
+    reward_scale: PositiveFloat = 1.0
     """Rewards are multiplied by this before anything learns from them."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Learner(NamedTuple):

@@ -15,6 +15,7 @@ from spo import search
 from spo.algorithms.alphazero import ExpertIterationConfig, make_expert_iteration
 from spo.algorithms.base import Algorithm, Setting
 from spo.algorithms.tree_search import Candidates, CandidatesFn, TreeRoot, TreeSearchOutput, puct_search
+from spo.checks import PositiveFloat, PositiveInt, UnitInterval
 from spo.distributions import Distribution, Gaussian
 from spo.networks import make_network
 from spo.search.policies import check_dirichlet
@@ -25,23 +26,23 @@ from spo.types import Array, Float, PRNGKey
 class SampledAlphaZeroConfig(ExpertIterationConfig):
     """Hyper-parameters of Sampled AlphaZero. Defaults are the paper's (table "PPO and Sampled AlphaZero")."""
 
-    num_envs: int = 1024
+    num_envs: PositiveInt = 1024
     """Environments side by side, over all devices."""
-    rollout_length: int = 32
+    rollout_length: PositiveInt = 32
     """Steps in each of them per iteration."""
-    num_updates: int = 64
+    num_updates: PositiveInt = 64
     """Gradient steps per iteration (the table's "epochs")."""
-    batch_size: int = 32
+    batch_size: PositiveInt = 32
     """Sequences per gradient step, over all devices."""
-    sequence_length: int = 32
+    sequence_length: PositiveInt = 32
     """Steps per sequence."""
     entropy_coefficient: float = 0.005
     """What a nat of the policy's entropy is worth in its loss."""
-    num_samples: int = 20
+    num_samples: PositiveInt = 20
     """Actions drawn at each node of the tree (K)."""
-    dirichlet_alpha: float = 0.03
+    dirichlet_alpha: PositiveFloat = 0.03
     """Concentration of the exploration noise on the root's draws."""
-    root_exploration_weight: float = 0.25
+    root_exploration_weight: UnitInterval = 0.25
     """Share of that noise in the root's prior, in training only. 0: none."""
     root_action_noise: float = 0.001
     """Continuous actions: deviation of Gaussian noise on the root's draws (unsquashed), in training only. 0: none."""

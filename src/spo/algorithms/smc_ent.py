@@ -17,22 +17,19 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns, search
+from spo.acting import Experience, Worker, blank_experience, init_worker, rollout
 from spo.algorithms.base import (
     DEVICE_AXIS,
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
-    Worker,
     adam,
-    blank_experience,
-    init_worker,
-    rollout,
     run_updates,
     share,
 )
 from spo.algorithms.views import View, observe_views, view
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution, categorical, masked_logits
 from spo.networks import ActorCriticParams, make_network, make_q_network
 from spo.replay import make_replay
@@ -43,62 +40,68 @@ from spo.types import Action, Array, ContinuousActions, Float, PRNGKey, PyTree, 
 class SoftSearchConfig:
     """The search. Defaults are the paper's for discrete actions."""
 
-    num_particles: int = 16
+    num_particles: PositiveInt = 16
     """Particles per root (N)."""
-    horizon: int = 4
+    horizon: PositiveInt = 4
     """Steps each particle looks ahead (h)."""
-    resample_period: int | None = 4
+    resample_period: PositiveInt | None = 4
     """Resample after every so many steps (p); None: never."""
     resample_last: bool = True
     """Resample after the last step too, if that is one of the period's; False reads the weights out as they stand."""
     temperature: float = 0.1
     """What scores are divided by (the table's "resample temperature"): low is greedy."""
-    unroll: int = 4
+    unroll: PositiveInt = 4
     """Depths written out in a row in the compiled program: more runs faster and compiles slower."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, prefix="search.")
 
 
 @dataclass(frozen=True)
 class SMCEntConfig:
     """Hyper-parameters of SMC-ENT. Defaults are the paper's for discrete actions (table "SMC-Ent")."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 32
+    rollout_length: PositiveInt = 32
     """Steps in each of them per iteration."""
-    num_updates: int = 64
+    num_updates: PositiveInt = 64
     """Gradient steps per iteration (the table's "epochs")."""
-    batch_size: int = 2048
+    batch_size: PositiveInt = 2048
     """Steps per gradient step, over all devices."""
-    replay_size: int = 1_000_000
+    replay_size: PositiveInt = 1_000_000
     """Transitions in the replay, over all environments."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: NonNegativeFloat = 3e-4
     """Continuous actions: Adam's, for the policy."""
-    critic_learning_rate: float = 3e-4
+    critic_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for Q."""
-    dual_learning_rate: float = 3e-4
+    dual_learning_rate: NonNegativeFloat = 3e-4
     """Continuous actions: Adam's, for the entropy temperature."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """Each group's gradient is clipped to this norm."""
-    gamma: float = 0.97
+    gamma: UnitInterval = 0.97
     """Discount, in learning and in the search."""
-    target_smoothing: float = 5e-3
+    target_smoothing: UnitInterval = 5e-3
     """How far the target Q follows the online one per gradient step."""
-    reward_scale: float = 10.0
+    reward_scale: PositiveFloat = 10.0
     """Rewards are multiplied by this before anything else sees them."""
-    entropy_temperature: float = 0.03
+    entropy_temperature: PositiveFloat = 0.03
     """What a nat of entropy is worth, in scaled rewards (τ). Continuous actions: at the start, tuned from there."""
     target_entropy_per_dimension: float = -1.0
     """Continuous actions: entropy of the policy, per action dimension, that τ is tuned for."""
-    num_value_samples: int = 64
+    num_value_samples: PositiveInt = 64
     """Continuous actions: draws from the policy that a value is the mean over."""
     munchausen_coefficient: float = 0.9
     """Discrete actions: share of the scaled log-policy that is added to the reward."""
     munchausen_clip: float = -1e3
     """Discrete actions: the scaled log-policy counts for no less than this there."""
-    huber_delta: float = 1.0
+    huber_delta: PositiveFloat = 1.0
     """Discrete actions: where the loss of Q turns from quadratic to linear."""
     search: SoftSearchConfig = field(default_factory=SoftSearchConfig)
     """The search."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class SoftParams(NamedTuple):

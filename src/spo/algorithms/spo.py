@@ -17,20 +17,16 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns, search
+from spo.acting import Experience, Worker, blank_experience, init_worker, rollout
 from spo.algorithms.base import (
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
-    Worker,
     act_by_policy,
     actor_critic_optimiser,
     adam,
-    blank_experience,
     critic_values,
-    init_worker,
-    rollout,
     run_updates,
     share,
     updates_of_run,
@@ -38,6 +34,7 @@ from spo.algorithms.base import (
 )
 from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
 from spo.algorithms.planning import environment_model, evaluate_root
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCriticParams, make_network
 from spo.replay import make_replay
@@ -53,17 +50,17 @@ class SearchConfig:
     are weighed and never redrawn.
     """
 
-    num_particles: int = 16
+    num_particles: PositiveInt = 16
     """Particles per root (N)."""
-    horizon: int = 4
+    horizon: PositiveInt = 4
     """Steps each particle looks ahead (h)."""
-    resample_period: int | None = 4
+    resample_period: PositiveInt | None = 4
     """Resample after every so many steps (p); None: never."""
     resample_last: bool = False
     """Resample after the last step too, if that is one of the period's (the paper); False reads the weights out."""
     readout: Literal["last", "all_depths"] = "last"
     """Read the weights after the last step, or the mean over all depths, which forgets no first action."""
-    num_root_candidates: int | None = None
+    num_root_candidates: PositiveInt | None = None
     """Discrete actions: up to so many different first actions, each with a group of the particles; None: N draws."""
     ess_threshold: float | None = None
     """Resample only where the effective sample size is below this fraction of the particles; None: always."""
@@ -71,10 +68,13 @@ class SearchConfig:
     """How ancestors are drawn. The paper's is multinomial."""
     weighting: Literal["advantage", "q_value"] = "advantage"
     """What a particle's weight grows by: the advantage (the paper), or the Q value (its ablation)."""
-    gamma: float = 1.0
+    gamma: UnitInterval = 1.0
     """Discount inside the search; the paper has none."""
-    unroll: int = 4
+    unroll: PositiveInt = 4
     """Depths written out in a row in the compiled program: more runs faster and compiles slower."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, prefix="search.")
 
 
 @dataclass(frozen=True)
@@ -82,62 +82,65 @@ class SPOConfig:
     """Hyper-parameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters"), but for how
     the search resamples: see `SearchConfig`."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 21
+    rollout_length: PositiveInt = 21
     """Steps in each of them per iteration."""
-    num_updates: int = 16
+    num_updates: PositiveInt = 16
     """Gradient steps per iteration (the table's "epochs")."""
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
     """Sequences per gradient step, over all devices."""
-    sequence_length: int = 17
+    sequence_length: PositiveInt = 17
     """Steps per sequence."""
-    replay_size: int = 65_536
+    replay_size: PositiveInt = 65_536
     """Transitions in the replay, over all environments."""
-    learning_rate: float = 3e-4
+    learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for actor and critic."""
     decay_learning_rates: bool = False
     """Let that rate fall linearly to 0 over the run."""
-    dual_learning_rate: float = 3e-4
+    dual_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for the temperature and the multipliers."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """Each group's gradient is clipped to this norm."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: UnitInterval = 0.95
     """Between one-step (0) and Monte-Carlo (1) targets for the critic."""
-    target_smoothing: float = 5e-3
+    target_smoothing: UnitInterval = 5e-3
     """How far the target networks follow the online ones per gradient step (τ)."""
     old_policy: Literal["target", "rollout"] = "target"
     """What the trust region is built around: the target network, or the policy that gathered the last rollout."""
-    initial_temperature: float = 0.5
+    initial_temperature: PositiveFloat = 0.5
     """The search's temperature at the start (η)."""
     fixed_temperature: bool = False
     """Keep the temperature where it starts (the paper's ablation)."""
-    temperature_kl_bound: float = 0.5
+    temperature_kl_bound: PositiveFloat = 0.5
     """KL from the policy to the search's improved one that the temperature is tuned for (ε_η)."""
     trust_region: bool = True
     """Bound the KL of each update; False: plain maximum likelihood."""
-    initial_multiplier: float = 0.5
+    initial_multiplier: PositiveFloat = 0.5
     """Discrete actions: multiplier of the trust region at the start (α)."""
-    kl_bound: float = 1e-3
+    kl_bound: PositiveFloat = 1e-3
     """Discrete actions: bound on the KL of an update (ε_α)."""
-    initial_mean_multiplier: float = 10.0
+    initial_mean_multiplier: PositiveFloat = 10.0
     """Continuous actions: multiplier of the mean's trust region at the start (α_μ)."""
-    mean_kl_bound: float = 5e-2
+    mean_kl_bound: PositiveFloat = 5e-2
     """Continuous actions: bound on the mean's KL, per action dimension (ε_αμ)."""
-    initial_scale_multiplier: float = 500.0
+    initial_scale_multiplier: PositiveFloat = 500.0
     """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
-    scale_kl_bound: float = 5e-4
+    scale_kl_bound: PositiveFloat = 5e-4
     """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
-    dirichlet_alpha: float = 0.03
+    dirichlet_alpha: PositiveFloat = 0.03
     """Discrete actions: concentration of the exploration noise at the root."""
-    root_exploration_weight: float = 0.25
+    root_exploration_weight: UnitInterval = 0.25
     """Discrete actions: share of that noise among the root's proposals, in training only. 0: none."""
     correct_root_exploration: bool = False
     """Weigh first actions by policy / noised policy: noise widens what is tried, and is not learned."""
     search: SearchConfig = field(default_factory=SearchConfig)
     """The search."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Learner(NamedTuple):

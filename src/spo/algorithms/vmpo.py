@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import optax
 
 from spo import losses, returns
+from spo.acting import Experience, init_worker, rollout
 from spo.algorithms.base import (
     Algorithm,
-    Experience,
     Metrics,
     Setting,
     TrainState,
@@ -29,8 +29,6 @@ from spo.algorithms.base import (
     actor_critic_optimiser,
     adam,
     critic_values,
-    init_worker,
-    rollout,
     share,
     updates_of_run,
 )
@@ -42,6 +40,7 @@ from spo.algorithms.minibatches import (
     of_all_devices,
     of_this_device,
 )
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.networks import ActorCriticParams, make_network
 from spo.types import Action, Array, Bool, Float, Integer, Observation, PRNGKey, State, TimeStep
 
@@ -50,46 +49,49 @@ from spo.types import Action, Array, Bool, Float, Integer, Observation, PRNGKey,
 class VMPOConfig:
     """Hyper-parameters of V-MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
 
-    num_envs: int = 768
+    num_envs: PositiveInt = 768
     """Environments side by side, over all devices."""
-    rollout_length: int = 86
+    rollout_length: PositiveInt = 86
     """Steps in each of them per iteration."""
-    num_epochs: int = 4
+    num_epochs: PositiveInt = 4
     """Passes over the rollout per iteration."""
-    num_minibatches: int = 1
+    num_minibatches: PositiveInt = 1
     """Gradient steps per pass: parts of the shuffled rollout, each with a better half of its own. 1: all at once."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for the actor and a torso that it shares with the critic."""
-    critic_learning_rate: float = 3e-4
+    critic_learning_rate: NonNegativeFloat = 3e-4
     """Adam's, for the critic."""
-    dual_learning_rate: float = 1e-2
+    dual_learning_rate: NonNegativeFloat = 1e-2
     """Adam's, for the temperature and the multipliers."""
     decay_learning_rates: bool = False
     """Let the actor's and the critic's fall linearly to 0 over the run."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: PositiveFloat = 0.5
     """Each group's gradient is clipped to this norm."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: UnitInterval = 0.95
     """Between one-step (0) and Monte-Carlo (1) advantages."""
-    target_period: int = 64
+    target_period: PositiveInt = 64
     """Gradient steps between two copies of the policy to the old one; it is copied between rollouts only."""
-    initial_temperature: float = 3.0
+    initial_temperature: PositiveFloat = 3.0
     """Temperature of the weights at the start (η)."""
-    temperature_kl_bound: float = 0.5
+    temperature_kl_bound: PositiveFloat = 0.5
     """KL from the better half to its weighted self that the temperature is tuned for (ε_η)."""
-    initial_multiplier: float = 3.0
+    initial_multiplier: PositiveFloat = 3.0
     """Discrete actions: multiplier of the trust region at the start (α)."""
-    kl_bound: float = 1e-3
+    kl_bound: PositiveFloat = 1e-3
     """Discrete actions: bound on the KL from the old policy (ε_α)."""
-    initial_mean_multiplier: float = 10.0
+    initial_mean_multiplier: PositiveFloat = 10.0
     """Continuous actions: multiplier of the mean's trust region at the start (α_μ)."""
-    mean_kl_bound: float = 5e-2
+    mean_kl_bound: PositiveFloat = 5e-2
     """Continuous actions: bound on the mean's KL, per action dimension (ε_αμ)."""
-    initial_scale_multiplier: float = 500.0
+    initial_scale_multiplier: PositiveFloat = 500.0
     """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
-    scale_kl_bound: float = 5e-4
+    scale_kl_bound: PositiveFloat = 5e-4
     """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Learner(NamedTuple):

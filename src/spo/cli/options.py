@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from spo.algorithms.registry import ALGORITHMS
 from spo.environments import registry
-from spo.training.experiment import ALGORITHMS, Experiment
+from spo.training.experiment import Experiment
 
 
 def experiment_fields(experiment: Experiment) -> list[tuple[str, Any, Any]]:

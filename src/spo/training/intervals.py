@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spo.acting import Episodes
 from spo.algorithms.base import TrainState
-from spo.evaluation import Episodes
 from spo.training import checkpoints
 from spo.training.checkpoints import Checkpoint, Progress
 from spo.training.experiment import Built, Experiment

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 
 from spo import environments
 from spo.algorithms.base import Algorithm
+from spo.algorithms.registry import default_config
 from spo.algorithms.spo import SPOConfig
-from spo.training.experiment import EvaluationConfig, Experiment, NetworkConfig, build, default_config
+from spo.networks.config import NetworkConfig
+from spo.training.experiment import EvaluationConfig, Experiment, build
 from spo.training.intervals import Clock, Record, begin, evaluate_finally, go_on, make_chain
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 

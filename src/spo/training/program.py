@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from spo.acting import Episodes, run_episodes
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, TrainState
-from spo.evaluation import Episodes, run_episodes
 from spo.types import Environment, PRNGKey
 
 REPLICATED = PartitionSpec()

@@ -1,0 +1,189 @@
+"""Acting in environments: rollouts that continue over episodes, and whole episodes for evaluation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from spo.environments.wrappers import auto_reset
+from spo.types import (
+    DEVICE_AXIS,
+    Action,
+    Array,
+    Bool,
+    Environment,
+    Float,
+    Integer,
+    Metrics,
+    Observation,
+    PRNGKey,
+    PyTree,
+    State,
+    TimeStep,
+)
+
+# --- Rollouts: experience to learn from -------------------------------------------------------------------------------
+
+
+class Worker(NamedTuple):
+    """The environments of one device, each at some step of an episode."""
+
+    env_state: State  # [E, ...]
+    timestep: TimeStep  # [E, ...] the input of the next decision
+    episode_return: Float[Array, " E"]  # sum of the rewards of the current episode
+    episode_length: Integer[Array, " E"]
+    key: PRNGKey
+
+
+class Experience(NamedTuple):
+    """One environment step. At the end of an episode, `next_observation` is the last one of that episode."""
+
+    observation: Observation
+    action_mask: Bool[Array, " A"] | None
+    next_observation: Observation
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
+    extras: Any  # the algorithm's record of its decision
+
+
+#: (key, environment states [E], time steps [E], *noise) -> (actions for the environment [E], extras [E], metrics)
+DecideFn = Callable[..., tuple[Action, PyTree, Metrics]]
+
+
+def init_worker(environment: Environment, num_envs: int, key: PRNGKey) -> Worker:
+    """Returns `num_envs` environments at the start of their first episode."""
+    key, key_reset = jax.random.split(key)
+    env_state, timestep = jax.vmap(environment.reset)(jax.random.split(key_reset, num_envs))
+    zeros = jnp.zeros(num_envs)
+    return Worker(env_state, timestep, episode_return=zeros, episode_length=zeros.astype(jnp.int32), key=key)
+
+
+def rollout(
+    environment: Environment, decide: DecideFn, worker: Worker, length: int, noise: tuple[Array, ...] = ()
+) -> tuple[Worker, Experience, Metrics]:
+    """Acts for `length` steps in every environment; experience has leading axes [length, E].
+
+    `noise` [length, ...] holds random numbers that are cheaper to draw at once; `decide` receives one slice per step.
+
+    Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums over all
+    devices. With the number of episodes beside them, they can be averaged over any number of rollouts.
+    """
+    step_and_reset = jax.vmap(auto_reset(environment))
+    num_envs = worker.episode_length.shape[0]
+
+    def step(worker: Worker, noise: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Metrics, Metrics]]:
+        key, key_decide, key_step = jax.random.split(worker.key, 3)
+        with jax.named_scope("decide"):
+            action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *noise)
+        with jax.named_scope("environment"):
+            env_state, outcome = step_and_reset(jax.random.split(key_step, num_envs), worker.env_state, action)
+        reached = outcome.timestep
+        experience = Experience(
+            observation=worker.timestep.observation,
+            action_mask=worker.timestep.action_mask,
+            next_observation=reached.observation,
+            reward=reached.reward,
+            terminated=reached.terminated,
+            truncated=reached.truncated,
+            extras=extras,
+        )
+        episode_return = worker.episode_return + reached.reward
+        episode_length = worker.episode_length + 1
+        worker = Worker(
+            env_state=env_state,
+            timestep=outcome.next,
+            episode_return=jnp.where(reached.ended, 0.0, episode_return),
+            episode_length=jnp.where(reached.ended, 0, episode_length),
+            key=key,
+        )
+        return worker, (experience, metrics, _sum_finished(reached, episode_return, episode_length))
+
+    worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, noise, length=length)
+    means = jax.tree.map(jnp.mean, metrics)
+    sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
+    return worker, experience, means | sums
+
+
+def _sum_finished(
+    reached: TimeStep, episode_return: Float[Array, " E"], episode_length: Integer[Array, " E"]
+) -> Metrics:
+    """Sums the metrics of the episodes that end with this step, and counts them."""
+    totals = {"return": episode_return, "length": episode_length, **reached.metrics}
+    sums = {f"episode/{name}": jnp.sum(jnp.where(reached.ended, total, 0)) for name, total in totals.items()}
+    return sums | {"episode/count": jnp.sum(reached.ended)}
+
+
+def blank_experience(
+    environment: Environment, decide: DecideFn, worker: Worker, noise: tuple[Array, ...] = ()
+) -> Experience:
+    """Returns the experience of one step filled with zeros: the shapes that a replay buffer stores."""
+    _, experience, _ = jax.eval_shape(
+        lambda worker, noise: rollout(environment, decide, worker, 1, noise), worker, noise
+    )
+    return jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), experience)
+
+
+# --- Whole episodes: evaluation ---------------------------------------------------------------------------------------
+
+#: (key, environment states [E], time steps [E]) -> actions [E]
+ActFn = Callable[[PRNGKey, State, TimeStep], Action]
+
+
+class Episodes(NamedTuple):
+    """Results of finished episodes, one entry each."""
+
+    returns: Float[Array, " E"]  # undiscounted
+    lengths: Integer[Array, " E"]
+    metrics: dict[str, Float[Array, " E"]]  # the environment's metrics at the last step, e.g. "solved"
+
+
+class _EpisodesState(NamedTuple):
+    """State of the loop in `run_episodes`."""
+
+    key: PRNGKey
+    env_state: State
+    timestep: TimeStep
+    ended: Bool[Array, " E"]
+    episodes: Episodes
+
+
+def run_episodes(
+    environment: Environment, act: ActFn, key: PRNGKey, num_episodes: int, max_steps: int = 100_000
+) -> Episodes:
+    """Runs `num_episodes` side by side, each from a reset to its end. An episode that has ended is frozen.
+
+    Environments with a time limit end by themselves; `max_steps` stops the others.
+    """
+    key, key_reset = jax.random.split(key)
+    env_state, timestep = jax.vmap(environment.reset)(jax.random.split(key_reset, num_episodes))
+    start = Episodes(
+        returns=jnp.zeros(num_episodes),
+        lengths=jnp.zeros(num_episodes, jnp.int32),
+        metrics=jax.tree.map(jnp.zeros_like, timestep.metrics),
+    )
+
+    def unfinished(loop: _EpisodesState) -> Bool[Array, ""]:
+        return ~jnp.all(loop.ended) & (jnp.max(loop.episodes.lengths) < max_steps)
+
+    def step(loop: _EpisodesState) -> _EpisodesState:
+        key, key_act, key_step = jax.random.split(loop.key, 3)
+        action = act(key_act, loop.env_state, loop.timestep)
+        env_state, timestep = jax.vmap(environment.step)(
+            jax.random.split(key_step, num_episodes), loop.env_state, action
+        )
+
+        def unless_ended(new: Array, old: Array) -> Array:
+            return jnp.where(loop.ended.reshape(loop.ended.shape + (1,) * (new.ndim - 1)), old, new)
+
+        episodes = Episodes(
+            returns=loop.episodes.returns + jnp.where(loop.ended, 0.0, timestep.reward),
+            lengths=loop.episodes.lengths + ~loop.ended,
+            metrics=jax.tree.map(unless_ended, timestep.metrics, loop.episodes.metrics),
+        )
+        env_state, timestep = jax.tree.map(unless_ended, (env_state, timestep), (loop.env_state, loop.timestep))
+        return _EpisodesState(key, env_state, timestep, loop.ended | timestep.ended, episodes)
+
+    loop = _EpisodesState(key, env_state, timestep, jnp.zeros(num_episodes, bool), start)
+    return jax.lax.while_loop(unfinished, step, loop).episodes
