@@ -12,8 +12,9 @@
 A field that may be None is annotated `PositiveInt | None`; None passes every check.
 """
 
+import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 
@@ -52,3 +53,10 @@ def _failures(kind: Any, value: Any) -> list[str]:
         return [check.rule for check in checks if not check.holds(value)]
     # A union such as `PositiveInt | None`.
     return [failure for member in get_args(kind) for failure in _failures(member, value)]
+
+
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """Returns a sentence with the known names closest to an unknown one, or with all of them if none is close."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(map(repr, close))}?" if close else f"There are: {', '.join(known)}."

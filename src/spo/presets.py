@@ -16,7 +16,7 @@ from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig
 from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SearchConfig, SPOConfig
 from spo.algorithms.vmpo import VMPOConfig
-from spo.environments._adapters import nearest
+from spo.checks import suggest_names
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig, Experiment
 
@@ -213,9 +213,9 @@ def has(name: str, algorithm: str) -> bool:
 def get(name: str, algorithm: str = "spo") -> Experiment:
     """The experiment `name` by an algorithm. One that the paper has no settings for on such a task has its own."""
     if name not in PRESETS:
-        raise ValueError(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
+        raise ValueError(f"There is no preset {name!r}. {suggest_names(name, PRESETS)}")
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"There is no algorithm {algorithm!r}. {nearest(algorithm, ALGORITHMS)}")
+        raise ValueError(f"There is no algorithm {algorithm!r}. {suggest_names(algorithm, ALGORITHMS)}")
     if not has(name, algorithm):
         raise ValueError(f"{name} has settings of spo alone: {algorithm} has those of paper/{name.split('/')[1]}.")
     if name in _TUNED:

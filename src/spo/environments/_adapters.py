@@ -1,6 +1,5 @@
 """What the adapters share: finding the other library, checking options, holding its arrays to one layout."""
 
-import difflib
 import functools
 import importlib
 from collections.abc import Callable, Collection, Iterable
@@ -23,13 +22,6 @@ def require(module: str, extra: str) -> ModuleType:
         raise ModuleNotFoundError(
             f'The package {package} is not installed: pip install "spo-jax[{extra}]" brings it.', name=package
         ) from error
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence which names what `name` may have been meant to be."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(map(repr, close))}?" if close else f"There are: {', '.join(known)}."
 
 
 def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) -> None:

@@ -522,8 +522,14 @@ def boxoban(
 ) -> Task:
     """Sokoban on the public levels: episodes start in levels of `train`, evaluation in levels of `evaluation`.
 
-    `folder` is the root of the data set (default: `boxoban` in `data_folder()`); `allow_partial` accepts splits of
-    which only some files are there.
+    Args:
+        train: Split of the levels to train on, such as unfiltered-train or medium-train.
+        evaluation: Split of the levels to evaluate on, such as hard.
+        folder: Folder of the downloaded levels. None: the folder that `spo download boxoban` uses.
+        allow_partial: Accept a split of which only some files are downloaded.
+        time_limit: Longest episode, in moves.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
     """
     return sokoban(
         load_split(train, folder, allow_partial=allow_partial),

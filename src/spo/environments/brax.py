@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
 
-from spo.environments._adapters import check_options, hold_to, nearest, on_its_own_terms, require, specs_of
+from spo.checks import suggest_names
+from spo.environments._adapters import check_options, hold_to, on_its_own_terms, require, specs_of
 from spo.environments.spring_physics import fused_environment
 from spo.environments.wrappers import EpisodeLimitState, episode_limit
 from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, PyTree, Task, TimeStep
@@ -69,6 +70,14 @@ def brax(
     twenty times as fast, equal to rounding (closer to Brax in float64 than Brax's own, which multiplies in TF32 there),
     a state of a fifth of the size, and not to be differentiated. It refuses the worlds it can't do; it can do "ant".
     "auto" takes it where it can, and Brax's own elsewhere.
+
+    Args:
+        name: Name of the environment in Brax.
+        backend: Physics engine of Brax: spring, positional, generalized or mjx.
+        physics: Implementation of the spring engine. "fused" is this package's GPU kernel, about twenty times as fast.
+            "brax" is Brax's own. "auto" uses "fused" for the environments that it supports.
+        time_limit: Longest episode, in steps.
+        **brax_options: Arguments of the constructor of Brax's environment.
     """
     brax_env = _build(name, backend, brax_options)
     world, view = _with_physics(physics, name, brax_env)
@@ -149,7 +158,7 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     if name in _LEFT_OUT:
         raise ValueError(f"Brax's {name!r} can't be made: {_LEFT_OUT[name]}.")
     if name not in names():
-        raise ValueError(f"Brax has no environment {name!r}. {nearest(name, names())}")
+        raise ValueError(f"Brax has no environment {name!r}. {suggest_names(name, names())}")
     if backend not in BACKENDS:
         raise ValueError(f"Brax has no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     constructors = (brax_envs._envs[name], brax_envs.PipelineEnv)

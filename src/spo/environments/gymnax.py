@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.environments._adapters import check_options, hold_to, nearest, on_its_own_terms, require, specs_of
+from spo.checks import suggest_names
+from spo.environments._adapters import check_options, hold_to, on_its_own_terms, require, specs_of
 from spo.types import (
     Action,
     ActionSpec,
@@ -34,10 +35,13 @@ def names() -> list[str]:
 
 
 def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -> Task:
-    """The gymnax world `name`, such as "CartPole-v1".
+    """The gymnax environment `name`, such as "CartPole-v1".
 
-    `time_limit` replaces gymnax's own `max_steps_in_episode`. `gymnax_options` are fields of the world's parameters
-    (`gravity=...`) or arguments of its constructor (`size=...` for "DeepSea-bsuite").
+    Args:
+        name: Name of the environment in gymnax.
+        time_limit: Longest episode, in steps. None: gymnax's own limit (`max_steps_in_episode`).
+        **gymnax_options: Fields of the environment's parameters (`gravity=...`) or arguments of its constructor
+            (`size=...` for "DeepSea-bsuite").
     """
     env, params = _build(name, time_limit, gymnax_options)
     action_spec = _action_spec(name, env, params)
@@ -89,7 +93,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     package = require("gymnax", extra="gymnax")
     registration = require("gymnax.registration", extra="gymnax")
     if name not in names():
-        raise ValueError(f"gymnax has no environment {name!r}. {nearest(name, names())}")
+        raise ValueError(f"gymnax has no environment {name!r}. {suggest_names(name, names())}")
     env, params = package.make(name)
     if not hasattr(env, "is_truncated"):
         raise ImportError('gymnax before 1.0 mixes time limits with ends: pip install "spo-jax[gymnax]" brings 1.0.')

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
 
-from spo.environments._adapters import check_options, hold_to, nearest, on_its_own_terms, require, specs_of
+from spo.checks import suggest_names
+from spo.environments._adapters import check_options, hold_to, on_its_own_terms, require, specs_of
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 # Several agents, or machines, that act at once: `jumanji` refuses them when it sees their action mask or reward, for
@@ -52,7 +53,14 @@ def names() -> list[str]:
 
 
 def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_options: Any) -> Task:
-    """The Jumanji world `name`, such as "snake". `jumanji_options` go to the constructor of Jumanji's environment."""
+    """Jumanji's environment `name`, such as "snake".
+
+    Args:
+        name: Name of the environment in Jumanji, in snake case and without its version.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
+        **jumanji_options: Arguments of the constructor of Jumanji's environment.
+    """
     env = _build(name, jumanji_options)
     num_values = _num_values(name, env)
     time_limit = getattr(env, "time_limit", _NO_LIMIT)
@@ -121,7 +129,7 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     registration = require("jumanji.registration", extra="envs")
     registered = _registered()
     if name not in registered:
-        raise ValueError(f"Jumanji has no environment {name!r}. {nearest(name, names())}")
+        raise ValueError(f"Jumanji has no environment {name!r}. {suggest_names(name, names())}")
     spec = registration._REGISTRY[registered[name]]
     constructor = registration.load(spec.entry_point)
     allowed = set(inspect.signature(constructor).parameters) | {"time_limit_is_termination"}

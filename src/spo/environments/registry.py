@@ -14,7 +14,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from spo.environments._adapters import check_options, nearest
+from spo.checks import suggest_names
+from spo.environments._adapters import check_options
 from spo.types import Environment, Task
 
 
@@ -84,11 +85,11 @@ def describe(name: str) -> Description:
 def _find(name: str) -> tuple[Family, str]:
     family, slash, member = name.partition("/")
     if family not in _FAMILIES:
-        raise ValueError(f"There is no environment {name!r}. {nearest(name, names())}")
+        raise ValueError(f"There is no environment {name!r}. {suggest_names(name, names())}")
     if slash and family in _LIBRARIES:
         return _FAMILIES[family], member  # the adapter knows best what to say about a name it doesn't take
     if name not in _names_of(family):
-        raise ValueError(f"There is no environment {name!r}. {nearest(name, _names_of(family))}")
+        raise ValueError(f"There is no environment {name!r}. {suggest_names(name, _names_of(family))}")
     return _FAMILIES[family], member
 
 
@@ -116,7 +117,19 @@ def _generated_sokoban(
     time_limit: int = 120,
     time_limit_is_termination: bool = False,
 ) -> Task:
-    """Sokoban on generated levels: training levels from `seed`, evaluation levels from the seed after it."""
+    """Sokoban on generated levels.
+
+    Args:
+        seed: Random seed of the training levels; the evaluation levels use the next seed.
+        num_levels: Number of training levels.
+        num_evaluation_levels: Number of evaluation levels.
+        size: Cells along one side of the square level, walls included.
+        num_boxes: Boxes in each level.
+        num_pulls: Random pulls that move the boxes away from their targets: more pulls make harder levels.
+        time_limit: Longest episode, in moves.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
+    """
     from spo.environments.sokoban import sokoban
     from spo.environments.sokoban_generator import generate_levels
 

@@ -166,9 +166,16 @@ def rubiks_cube(
     eval_scrambles: int = 7,
     time_limit_is_termination: bool = False,
 ) -> Task:
-    """The paper's cube: train from 3 to 7 scrambles, evaluate on exactly 7. Reward 1 on solving it, else 0.
+    """Rubik's Cube as in the paper: trains on 3 to 7 scrambles, evaluates on exactly 7. Reward 1 on solving it, else 0.
 
-    Reaching `time_limit` truncates an episode; `time_limit_is_termination=True` ends it as Jumanji does.
+    Args:
+        size: Stickers along one edge of the cube: 3 is the usual cube, 2 the pocket cube.
+        time_limit: Longest episode, in moves.
+        min_scrambles: Fewest random turns that scramble the cube at the start of a training episode.
+        max_scrambles: Most random turns that scramble the cube at the start of a training episode.
+        eval_scrambles: Random turns that scramble the cube at the start of an evaluation episode.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
     """
 
     def make(fewest: int, most: int) -> Environment:
