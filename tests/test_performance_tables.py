@@ -69,7 +69,7 @@ def test_files_are_read_together(tables, tmp_path, monkeypatch):
     (tmp_path / "h200" / "training_again.json").write_text(tables.json.dumps([row(3, time="10:00:00")]))
     assert speeds(tables.training("h200")) == [3, 2]
     assert tables.training("cpu") == []
-    assert tables.table([], tables.TRAINING) == "Not measured yet."
+    assert tables.table([], tables.TABLES["training"][1]) == "Not measured yet."
 
 
 def test_seeds_at_once_beside_as_many_single_runs(tables):
@@ -87,7 +87,7 @@ def test_headline_is_the_fastest_comparable_row_in_the_reference_precision(table
         row(900, reference_env_steps_per_second=100, dtype="bfloat16"),
         row(800),
     ]
-    assert tables.headline(rows).splitlines()[2:] == ["| spo on rubiks_cube | 400 | 100 | 4.00 |"]
+    assert tables.headline(rows).splitlines()[2:] == ["| spo on rubiks_cube | 400 | 100 | 4.00 | float32 |"]
 
 
 def test_a_column_without_values_is_left_out(tables):

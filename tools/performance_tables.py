@@ -1,7 +1,7 @@
-"""Writes the tables of docs/performance.md and README.md that stand between marks, from the files under results/.
+"""Writes the tables between marks in docs/performance.md and README.md from the files under results/.
 
 python tools/performance_tables.py            # rewrite
-python tools/performance_tables.py --check    # fail if the page and the figures disagree
+python tools/performance_tables.py --check    # fail if a page and the files differ
 """
 
 import argparse
@@ -17,8 +17,13 @@ FIGURES = ROOT / "results" / "benchmarks"
 RUNS = ROOT / "results" / "runs"
 README = ROOT / "README.md"
 SPEED = "env_steps_per_second"
-#: Steps at which trials on the cube are compared. They were evaluated at different ones.
-TRIAL_MILLIONS = (2, 3, 4, 6, 10, 12, 15, 20)
+#: Condition of a row in the README's table, by algorithm and task.
+CONDITIONS = {
+    ("spo", "rubiks_cube"): "float32",
+    ("spo", "brax/ant"): "our physics is one fused kernel, the reference uses Brax",
+    ("ppo", "brax/ant"): "our physics is one fused kernel, the reference uses Brax",
+    ("alphazero", "rubiks_cube"): "both timed with an untrained network",
+}
 
 Row = dict
 Columns = list[tuple[str, str]]  # heading, key of a row
@@ -28,7 +33,7 @@ Columns = list[tuple[str, str]]  # heading, key of a row
 
 
 def stored(name: str) -> list[Row]:
-    """The rows of the files of this name, in which * may stand for anything."""
+    """Returns the rows of all files that match this name, a glob pattern."""
     return [row for path in sorted(FIGURES.glob(f"{name}.json")) for row in json.loads(path.read_text())]
 
 
@@ -37,10 +42,10 @@ def training(hardware: str) -> list[Row]:
 
 
 def newest(rows: list[Row]) -> list[Row]:
-    """One row for each thing that was measured, by task and algorithm, SPO first; of two, the later one."""
+    """Returns the newest row of each measured thing, sorted by task and algorithm, SPO first."""
 
     def measured(row: Row) -> tuple:
-        # The fused physics is what Ant has if nothing is said.
+        # The fused physics is the default of Ant.
         options = sorted((name, value) for name, value in row["task_options"].items() if value != "fused")
         task, algorithm = (row["task"], row["settings"]), (row["algorithm"] != "spo", row["algorithm"])
         return (*task, *algorithm, str(options), row["dtype"], row["num_seeds"], row.get("deterministic", False))
@@ -51,17 +56,15 @@ def newest(rows: list[Row]) -> list[Row]:
     return [kept[key] for key in sorted(kept)]
 
 
-def compiled_alone(hardware: str) -> list[Row]:
-    """Those whose time to the first update says something."""
-    return [row for row in stored(f"{hardware}/training*") if row["seconds_to_first_update"]]
-
-
 def one_seed(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["num_seeds"] == 1]
 
 
 def seeds_at_once(rows: list[Row]) -> list[Row]:
-    """Rows of several seeds, with their time in that many runs of a single seed, where such a one was measured."""
+    """Returns the rows with several seeds, with their time relative to as many runs of one seed.
+
+    The ratio is None where one seed was not measured.
+    """
 
     def same(row: Row) -> tuple:
         return tuple(row[name] for name in ("task", "settings", "task_options", "algorithm", "dtype"))
@@ -74,91 +77,121 @@ def seeds_at_once(rows: list[Row]) -> list[Row]:
     return together
 
 
-def cube_trials() -> list[Row]:
-    """SPO on the cube with one thing or another changed: what, and the share of cubes solved after so many steps."""
-    plain = RUNS / "h200" / "spo_rubiks_cube"
-    # What later versions can change and this run could not.
-    paper = {"search.readout": "last", "correct_root_exploration": False} | settings_of(plain)
-    tuned = (RUNS / "h200").glob("spo_rubiks_cube_tuned*")
-    trials = {
-        start: sorted((RUNS / "h200" / "cube_trials" / folder).iterdir())
-        for start, folder in (("anywhere", "critic_starts_anywhere"), ("near 0", "critic_starts_near_0"))
-    }
-    starts = {plain: "anywhere"} | dict.fromkeys(tuned, "near 0")
-    starts |= {run: start for start, runs in trials.items() for run in runs}
+def cube_runs() -> list[Row]:
+    """Returns one row per run on the cube: the share of cubes solved with the best parameters.
+
+    A run without a summary shows its last evaluation.
+    """
     rows = []
-    for folder, start in starts.items():
-        changed = [f"{name} {value}" for name, value in settings_of(folder).items() if paper.get(name) != value]
-        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        solved = {
-            round(record["env_steps"] / 1e6): record["metrics"]["episode/solved"]
-            for record in records
-            if record["kind"] == "evaluation"
-        }
-        summary_path = folder / "summary.json"  # a run that was stopped on its way has none
-        summary = json.loads(summary_path.read_text()) if summary_path.exists() else {}
-        rows.append(
-            {
-                "start": start,
-                "changed": ", ".join(changed) or "nothing (128 cubes)",
-                **{f"at_{millions}": solved.get(millions) for millions in TRIAL_MILLIONS},
-                "alone": summary.get("final_solve_rate_policy_only"),
-            }
-        )
-    return sorted(rows, key=lambda row: (row["start"], row["changed"]))
+    for folder in sorted((RUNS / "h200").glob("*rubiks_cube*")):
+        config = json.loads((folder / "config.json").read_text())
+        row = {"run": folder.name, "algorithm": config["algorithm"], "seeds": config["num_seeds"]}
+        path = folder / "summary.json"
+        if path.exists():
+            summary = json.loads(path.read_text())
+            low, high = summary["final_solve_rate_interval"]
+            row |= {"steps": summary["env_steps"], "cubes": summary["final_solve_rate_episodes"]}
+            row |= {"solved": summary["final_solve_rate"], "low": low, "high": high}
+            row |= {"policy_only": summary["final_solve_rate_policy_only"]}
+        else:
+            records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+            last = [record for record in records if record["kind"] == "evaluation"][-1]
+            row |= {"steps": last["env_steps"], "cubes": int(last["metrics"]["episode/count"])}
+            row |= {"solved": last["metrics"]["episode/solved"]}
+        rows.append(row)
+    return rows
 
 
-def test_time() -> list[Row]:
-    """What the tuned runs have learned, played with other searches than they were trained with."""
-    rows = []
-    for path in (RUNS / "h200").glob("spo_rubiks_cube_tuned*/evaluate_*"):
-        trained = settings_of(path.parent)
-        played = json.loads(path.read_text())
-        rows.append(
-            {
-                "trained": f"{trained['search.num_particles']} × {trained['search.horizon']}",
-                "width": trained["network.width"] or "512",
-                "particles": played["search"]["num_particles"],
-                "horizon": played["search"]["horizon"],
-                "episodes": played["episodes"],
-                **played["solved"],
-            }
-        )
-    return sorted(rows, key=lambda row: (row["trained"], row["particles"], row["horizon"]))
+def last_evaluations(name: str) -> list[Row]:
+    """Returns the last row of each implementation."""
+    return list({row["implementation"]: row for row in stored(name)}.values())
 
 
-def settings_of(folder: Path) -> Row:
-    """The settings of a run that decide how it learns, by their names on the command line."""
-    config = json.loads((folder / "config.json").read_text())
-    search = config["config"].pop("search")
-    named = config["config"] | {f"search.{name}": value for name, value in search.items()}
-    named |= {f"task.{name}": value for name, value in config["task_options"].items()}
-    if named.get("decay_learning_rates"):
-        named["steps"] = f"{config['steps']:g}"  # rates fall over the whole run
-    return named | {f"network.{name}": value for name, value in config["network"].items()}
+def environments() -> list[Row]:
+    """Returns our rows, each with the time of the original library for the same environment and batch."""
+
+    def measured(row: Row) -> tuple:
+        return row["environment"], row["batch"]
+
+    rows = stored("h200/environments")
+    originals = {measured(row): row for row in rows if row["implementation"] != "ours"}
+    joined = []
+    for row in rows:
+        if row["implementation"] == "ours":
+            original = originals[measured(row)]
+            joined.append(
+                row
+                | {"original": original["implementation"], "original_microseconds": original["microseconds_per_step"]}
+            )
+    return joined
+
+
+def scaling() -> list[Row]:
+    """Returns one row per sweep: its times, the exponent of its last step and the memory at its largest size."""
+    sweeps: dict[str, list[Row]] = {}
+    for row in stored("h200/scaling"):
+        sweeps.setdefault(row["sweep"], []).append(row)
+    return [
+        rows[-1] | {"times": ", ".join(f"{cell(row['size'])}: {cell(row['milliseconds'])}" for row in rows)}
+        for rows in sweeps.values()
+    ]
 
 
 # Tables.
 
-PHASES = [("phase", "phase"), ("milliseconds", "milliseconds"), ("kernels", "kernels")]
-EXPERIMENT = [
-    ("algorithm", "algorithm"),
-    ("task", "task"),
-    ("settings", "settings"),
-    ("physics", "task_options.physics"),
-    ("network in", "dtype"),
-    ("deterministic", "deterministic"),
-]
-TRAINING = [
-    *EXPERIMENT,
-    ("environments", "num_envs"),
-    ("env-steps per second", SPEED),
-    ("±", "spread"),
-    ("reference", "reference_env_steps_per_second"),
-    ("imagined steps per step", "model_steps_per_env_step"),
-]
 #: mark in the page -> its rows and columns
 TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
+    "h200/cube_runs": (
+        cube_runs,
+        [
+            ("run", "run"),
+            ("algorithm", "algorithm"),
+            ("seeds", "seeds"),
+            ("environment steps", "steps"),
+            ("cubes", "cubes"),
+            ("solved", "solved"),
+            ("95 % interval from", "low"),
+            ("to", "high"),
+            ("solved by the policy alone", "policy_only"),
+        ],
+    ),
+    "training": (
+        lambda: [
+            row
+            for hardware in ("h200", "cpu")
+            for kind in (one_seed, seeds_at_once)
+            for row in kind(training(hardware))
+        ],
+        [
+            ("hardware", "device"),
+            ("algorithm", "algorithm"),
+            ("task", "task"),
+            ("settings", "settings"),
+            ("physics", "task_options.physics"),
+            ("network in", "dtype"),
+            ("deterministic", "deterministic"),
+            ("seeds", "num_seeds"),
+            ("environments", "num_envs"),
+            ("environment steps per second", SPEED),
+            ("±", "spread"),
+            ("reference", "reference_env_steps_per_second"),
+            ("model steps per environment step", "model_steps_per_env_step"),
+            ("time / time of single runs", "time_of_single_runs"),
+        ],
+    ),
+    "first_update": (
+        lambda: [row for hardware in ("h200", "cpu") for row in stored(f"{hardware}/first_update")],
+        [
+            ("hardware", "device"),
+            ("preset", "preset"),
+            ("environments", "num_envs"),
+            ("GPU shared", "side_by_side"),
+            ("empty cache: evaluated, s", "judged_with_an_empty_cache"),
+            ("first update, s", "seconds_with_an_empty_cache"),
+            ("filled cache: evaluated, s", "judged_with_a_full_cache"),
+            ("first update, s", "seconds_with_a_full_cache"),
+        ],
+    ),
     "h200/search": (
         lambda: stored("h200/search"),
         [
@@ -175,49 +208,29 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
             ("search / mctx", "over_mctx"),
         ],
     ),
+    "h200/scaling": (
+        scaling,
+        [
+            ("grows", "sweep"),
+            ("size: milliseconds", "times"),
+            ("exponent of the last step", "exponent"),
+            ("temporary memory at the largest size, MB", "temporary_megabytes"),
+        ],
+    ),
     "h200/environments": (
-        lambda: stored("h200/environments"),
+        environments,
         [
             ("environment", "environment"),
-            ("implementation", "implementation"),
             ("batch", "batch"),
             ("µs per batched step", "microseconds_per_step"),
+            ("original", "original"),
+            ("µs of the original", "original_microseconds"),
+            ("speed ratio", "ratio_to_peer"),
             ("steps per second", "steps_per_second"),
-            ("times its peer", "ratio_to_peer"),
         ],
     ),
-    "h200/training": (lambda: one_seed(training("h200")), TRAINING),
-    "h200/seeds": (
-        lambda: seeds_at_once(training("h200")),
-        [
-            *EXPERIMENT,
-            ("seeds", "num_seeds"),
-            ("env-steps per second, all seeds", SPEED),
-            ("time / that of as many single runs", "time_of_single_runs"),
-        ],
-    ),
-    "cpu/training": (lambda: one_seed(training("cpu")), TRAINING),
-    "first_update": (
-        lambda: [row for where in ("h200", "cpu") for row in one_seed(newest(compiled_alone(where)))],
-        [("hardware", "device"), *EXPERIMENT, ("seconds to the first update", "seconds_to_first_update")],
-    ),
-    "first_update_of_presets": (
-        lambda: [row for where in ("h200", "cpu") for row in stored(f"{where}/first_update")],
-        [
-            ("hardware", "device"),
-            ("preset", "preset"),
-            ("environments", "num_envs"),
-            ("beside others", "side_by_side"),
-            ("empty cache: judged after, s", "judged_with_an_empty_cache"),
-            ("first update after, s", "seconds_with_an_empty_cache"),
-            ("second start: judged after, s", "judged_with_a_full_cache"),
-            ("first update after, s", "seconds_with_a_full_cache"),
-        ],
-    ),
-    "h200/profile_cube": (lambda: stored("h200/profile_cube"), PHASES),
-    "h200/profile_ant": (lambda: stored("h200/profile_ant"), PHASES),
     "h200/ppo_ant": (
-        lambda: stored("h200/ppo_ant"),
+        lambda: last_evaluations("h200/ppo_ant"),
         [
             ("implementation", "implementation"),
             ("environment steps", "env_steps"),
@@ -226,33 +239,8 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
         ],
     ),
 }
-TABLES["h200/cube_trials"] = (
-    cube_trials,
-    [
-        ("changed", "changed"),
-        ("critic starts", "start"),
-        *((f"solved at {millions}e6", f"at_{millions}") for millions in TRIAL_MILLIONS),
-        ("policy alone, end", "alone"),
-    ],
-)
-TABLES["h200/test_time"] = (
-    test_time,
-    [("trained with", "trained"), ("width", "width")]
-    + [(name, name) for name in ("particles", "horizon", "episodes")]
-    + [("solved", "mean"), ("95 % interval from", "low"), ("to", "high")],
-)
-TABLES["h200/scaling"] = (
-    lambda: stored("h200/scaling"),
-    [
-        ("grows", "sweep"),
-        ("to", "size"),
-        ("milliseconds", "milliseconds"),
-        ("exponent", "exponent"),
-        ("temporary memory, MB", "temporary_megabytes"),
-    ],
-)
-#: Tables whose rows come from runs, or from other tables on the page, and have their source there.
-SOURCES_ELSEWHERE = {"first_update", "h200/cube_trials", "h200/test_time"}
+#: Tables whose rows come from runs: the folder of a run has its settings and its commit.
+SOURCES_ELSEWHERE = {"h200/cube_runs"}
 
 
 def cell(value: object) -> str:
@@ -266,7 +254,7 @@ def cell(value: object) -> str:
 
 
 def find(row: dict, key: str) -> object:
-    """A value by its dotted name."""
+    """Returns a value by its dotted name."""
     value: object = row
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -274,7 +262,7 @@ def find(row: dict, key: str) -> object:
 
 
 def table(rows: list[Row], columns: Columns) -> str:
-    """The rows in Markdown. A column that no row has anything for is left out."""
+    """Returns the rows as a Markdown table, without the columns that are empty in all rows."""
     if not rows:
         return "Not measured yet."
     columns = [(heading, key) for heading, key in columns if any(cell(find(row, key)) for row in rows)]
@@ -284,25 +272,25 @@ def table(rows: list[Row], columns: Columns) -> str:
 
 
 def sources(rows: list[Row]) -> str:
-    """Where the rows come from: a line for each machine and day, with what was typed there."""
+    """Returns one paragraph with the commands of the rows, by machine and day."""
     typed: dict[str, dict[str, None]] = {}
     for row in rows:
         where = f"{row['device']}, jax {row['jax']}, {row['date']}"
         typed.setdefault(where, {})[f"`{row['command']}`"] = None
-    return "".join(f"\n\n{where}: {', '.join(commands)}" for where, commands in typed.items())
+    return "\n\n" + "; ".join(f"{where}: {', '.join(commands)}" for where, commands in typed.items())
 
 
 def headline(rows: list[Row]) -> str:
-    """The README's table: what is compared with the reference, at its precision, the fastest row of each."""
+    """Returns the README's table: the fastest float32 row of each algorithm and task that has a reference."""
     best: dict[tuple[str, str], Row] = {}
     for row in sorted(rows, key=lambda row: row[SPEED]):
         if row["reference_env_steps_per_second"] and row["dtype"] == "float32":
             best[row["algorithm"], row["task"]] = row
-    lines = ["| | environment steps per second | reference | times |", "|---|---|---|---|"]
+    lines = ["| | environment steps per second | reference | ratio | condition |", "|---|---|---|---|---|"]
     for (algorithm, task), row in sorted(best.items(), key=lambda item: (item[0][0] != "spo", -item[1][SPEED])):
         reference = row["reference_env_steps_per_second"]
-        times = row[SPEED] / reference
-        lines.append(f"| {algorithm} on {task} | {row[SPEED]:,.0f} | {reference:,} | {times:.2f} |")
+        cells = [f"{algorithm} on {task}", f"{row[SPEED]:,.0f}", f"{reference:,}", f"{row[SPEED] / reference:.2f}"]
+        lines.append("| " + " | ".join([*cells, CONDITIONS.get((algorithm, task), "")]) + " |")
     return "\n".join(lines)
 
 
@@ -310,7 +298,7 @@ def replace(page: str, mark: str, text: str) -> str:
     pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
     page, count = re.subn(pattern, lambda match: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
     if count != 1:
-        sys.exit(f"There must be one place between <!-- {mark} --> and <!-- end -->, and there are {count}.")
+        sys.exit(f"The page needs one place between <!-- {mark} --> and <!-- end -->; it has {count}.")
     return page
 
 
@@ -323,7 +311,7 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page and the figures disagree")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page and the files differ")
     check = parser.parse_args().check
     pages = {
         PAGE: written(PAGE.read_text()),
