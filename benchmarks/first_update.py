@@ -90,7 +90,7 @@ def start_twice(preset: str, options: argparse.Namespace, train_options: list[st
 def start(preset: str, options: list[str], folder: pathlib.Path, number: int) -> Start:
     """Starts a new run, and stops it after its first update."""
     run = folder / f"run{number}"
-    command = [sys.executable, "-m", "spo.cli", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
+    command = [sys.executable, "-m", "spo", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
     environment = os.environ | {"SPO_CACHE": str(folder / "cache")}
     said = folder / "said"  # a file takes any amount, where a pipe that nobody reads fills up
     with said.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:

@@ -1,8 +1,8 @@
-"""Experiments with a name: `spo train paper/rubiks_cube --algorithm ppo`, `get("paper/rubiks_cube", "ppo")`.
+"""Named experiments: `spo train paper/rubiks_cube --algorithm ppo`, `get("paper/rubiks_cube", "ppo")`.
 
-Those under paper/ have the hyper-parameters of the paper's tables; what the tables leave open is listed in
-`docs/departures.md`. They are found in three steps: the task, the kind of its actions, the algorithm. Those under
-tuned/ are SPO with settings that learn faster: what they give is in `docs/performance.md`.
+`default` is a small Rubik's Cube that a laptop trains in minutes. The presets under paper/ have the hyperparameters of
+the paper's tables; `docs/departures.md` lists the values that the tables do not give. The presets under tuned/ are SPO
+with settings that learn faster; `docs/performance.md` has their results.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ from spo.training.experiment import EvaluationConfig, Experiment
 
 _PAPER_STEPS = 1e8
 
-#: How the paper's search resamples and reads out. Ours are closer to an oracle at the same cost: claim 10.
+#: Resampling, read-out and first actions of the paper's search. The defaults of `SearchConfig` differ: they are closer
+#: to an oracle at the same cost (claim 10).
 PAPER_INFERENCE: dict[str, Any] = {
     "resample_last": True,
     "resampling": "multinomial",
@@ -30,8 +31,9 @@ PAPER_INFERENCE: dict[str, Any] = {
     "num_root_candidates": None,
 }
 
-#: Tables "SPO Hyperparameters", column "Discrete Environments", and "Discrete Control": what the configurations'
-#: defaults are, but for how SPO resamples. Of Sampled AlphaZero the paper has no discrete runs: sizes are AlphaZero's.
+#: Tables "SPO Hyperparameters", column "Discrete Environments", and "Discrete Control". They are the defaults of the
+#: configurations, except for PAPER_INFERENCE. The paper has no discrete runs of Sampled AlphaZero: the sizes here are
+#: those of AlphaZero.
 _DISCRETE: dict[str, Any] = {
     "spo": SPOConfig(search=SearchConfig(**PAPER_INFERENCE)),
     "ppo": PPOConfig(),
@@ -55,7 +57,7 @@ _CONTINUOUS: dict[str, Any] = {
         rollout_length=32,
         initial_temperature=10.0,
         temperature_kl_bound=0.2,
-        # A physics step takes long to compile and gains nothing from being repeated.
+        # A physics step takes long to compile and does not run faster when it is unrolled.
         search=SearchConfig(**PAPER_INFERENCE, unroll=1),
     ),
     "ppo": PPOConfig(
@@ -99,7 +101,7 @@ _CONTINUOUS: dict[str, Any] = {
     ),
 }
 
-#: name -> task, kind of actions, and per algorithm what the paper has otherwise for this task alone
+#: name -> task, configurations for its kind of actions, and changes for this task alone, by algorithm
 _PAPER: dict[str, tuple[str, dict[str, Any], dict[str, dict[str, Any]]]] = {
     "paper/ant": ("brax/ant", _CONTINUOUS, {}),
     "paper/halfcheetah": ("brax/halfcheetah", _CONTINUOUS, {}),
@@ -118,7 +120,7 @@ _SMALL_TREE_SEARCH: dict[str, Any] = {
     "gamma": 0.9,
     "num_simulations": 32,
 }
-#: Cubes up to four moves from the goal, small enough for a laptop's processor.
+#: For cubes with at most four scrambles: small enough for the CPU of a laptop.
 _SMALL: dict[str, Any] = {
     "spo": SPOConfig(
         num_envs=128,
@@ -129,7 +131,7 @@ _SMALL: dict[str, Any] = {
         gamma=0.9,
         trust_region=False,
         root_exploration_weight=0.0,
-        search=SearchConfig(readout="all_depths", num_root_candidates=8),  # what wins claim 10 on small cubes
+        search=SearchConfig(readout="all_depths", num_root_candidates=8),  # the best of claim 10 on small cubes
     ),
     "ppo": PPOConfig(
         num_envs=128,
@@ -179,9 +181,9 @@ _SMALL: dict[str, Any] = {
     ),
 }
 
-#: Four times the particles, on twelve different first actions instead of draws with noise; four times the updates, a
-#: wider network on larger batches, a temperature that gets where it should be three times as fast, a discount under
-#: which a detour costs something, and cubes one scramble harder than the paper's to learn from.
+#: Differences from paper/rubiks_cube: four times the particles, on twelve distinct first actions instead of noisy
+#: samples; four times the updates, on larger batches; a wider network; a learning rate of the temperature three times
+#: as high; a lower discount factor, under which a detour costs return; training cubes with one more scramble.
 _TUNED = {
     "tuned/rubiks_cube": Experiment(
         task="rubiks_cube",
@@ -202,25 +204,42 @@ _TUNED = {
     ),
 }
 
-PRESETS = ("default", *_PAPER, *_TUNED)
+DEFAULT = "default"
+PRESETS = (DEFAULT, *_PAPER, *_TUNED)
 
 
 def has(name: str, algorithm: str) -> bool:
-    """Whether a preset is for an algorithm: those under tuned/ are SPO's alone."""
+    """Returns True if a preset has settings for an algorithm. Those under tuned/ have settings for SPO only."""
     return name not in _TUNED or algorithm == "spo"
 
 
-def get(name: str, algorithm: str = "spo") -> Experiment:
-    """The experiment `name` by an algorithm. One that the paper has no settings for on such a task has its own."""
+def get(name: str, algorithm: str = "spo", task: str | None = None) -> Experiment:
+    """Returns a named experiment.
+
+    Args:
+        name: One of `PRESETS`.
+        algorithm: Algorithm to train. If the paper has no settings for it on this kind of task, the defaults of its
+            configuration are used.
+        task: Another environment than that of the preset. The preset's environment options and network sizes are
+            dropped then, since they belong to its own environment.
+    """
+    experiment = _get(name, algorithm)
+    if task is None or task == experiment.task:
+        return experiment
+    network = NetworkConfig(dtype=experiment.network.dtype)
+    return dataclasses.replace(experiment, task=task, task_options={}, network=network)
+
+
+def _get(name: str, algorithm: str) -> Experiment:
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}. {suggest_names(name, PRESETS)}")
     if algorithm not in ALGORITHMS:
         raise ValueError(f"There is no algorithm {algorithm!r}. {suggest_names(algorithm, ALGORITHMS)}")
     if not has(name, algorithm):
-        raise ValueError(f"{name} has settings of spo alone: {algorithm} has those of paper/{name.split('/')[1]}.")
+        raise ValueError(f"{name} has settings for spo alone: use paper/{name.split('/')[1]} for {algorithm}.")
     if name in _TUNED:
         return _TUNED[name]
-    if name == "default":
+    if name == DEFAULT:
         return Experiment(
             task="rubiks_cube",
             task_options={"min_scrambles": 1, "max_scrambles": 4, "eval_scrambles": 4},
@@ -232,7 +251,7 @@ def get(name: str, algorithm: str = "spo") -> Experiment:
         )
     task, by_algorithm, otherwise = _PAPER[name]
     config = by_algorithm.get(algorithm) or ALGORITHMS[algorithm][0]()
-    # The paper's footnote: a network of three layers for SMC-ENT on Brax, four for all others.
+    # A footnote of the paper: on Brax, the network of SMC-ENT has three layers, all others have four.
     depth = 3 if algorithm == "smc_ent" and by_algorithm is _CONTINUOUS else None
     return Experiment(
         task=task,
@@ -243,4 +262,4 @@ def get(name: str, algorithm: str = "spo") -> Experiment:
     )
 
 
-__all__ = ["PAPER_INFERENCE", "PRESETS", "get", "has"]
+__all__ = ["DEFAULT", "PAPER_INFERENCE", "PRESETS", "get", "has"]

@@ -73,23 +73,22 @@ def repeating_command(run: "Run") -> str | None:
     from spo import presets
     from spo._version import __version__
     from spo.algorithms.registry import ALGORITHMS
-    from spo.cli.training import DEFAULT_PRESET, named_experiment
     from spo.reports.runs import flatten
     from spo.training.experiment import to_json
 
     config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from")}
     if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS:
         return None
-    kinds = ("--algorithm", config["algorithm"], "--task", config["task"])
     mine, candidates = flatten(config), []
     for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
         # As a file would have it: JSON has no tuples.
-        preset, start = presets.get(name), flatten(json.loads(json.dumps(to_json(named_experiment(name, kinds)))))
+        preset, experiment = presets.get(name), presets.get(name, config["algorithm"], config["task"])
+        start = flatten(json.loads(json.dumps(to_json(experiment))))
         if start.keys() - mine.keys():
             continue  # an option of the preset's task that the run leaves at its default, or one that is newer than it
         changed = {key: value for key, value in mine.items() if key not in start or start[key] != value}
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
-        words = ["spo", "train", *([] if name == DEFAULT_PRESET else [name]), *_flags(changed, config["task"])]
+        words = ["spo", "train", *([] if name == presets.DEFAULT else [name]), *_flags(changed, config["task"])]
         candidates.append(shlex.join(words))
     if not candidates:
         return None

@@ -1,64 +1,122 @@
-"""Options of the command line, made from the dataclasses that they set: a new field is a new option with its help."""
+"""Option classes of `spo train` and `spo evaluate`.
+
+tyro reads the name, type, default and help text of every option from these classes and from the configuration classes
+that they contain. The docstring below a field is its help text. A new field of a configuration is a new option.
+"""
 
 import ast
 import dataclasses
 import inspect
-import textwrap
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from tyro.conf import Positional, arg
 
 from spo.algorithms.registry import ALGORITHMS
 from spo.environments import registry
-from spo.training.experiment import Experiment
+from spo.training.experiment import EvaluationConfig, Experiment
+
+if TYPE_CHECKING:
+    AlgorithmName = str
+else:
+    AlgorithmName = Literal[tuple(sorted(ALGORITHMS))]
 
 
-def experiment_fields(experiment: Experiment) -> list[tuple[str, Any, Any]]:
-    """The fields of an experiment for `dataclasses.make_dataclass`, with its values as the defaults.
+# --- spo train --------------------------------------------------------------------------------------------------------
 
-    The algorithm's hyper-parameters stand without a prefix (`--learning-rate`). The task's options become
-    `--task.NAME`, typed as its maker says.
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions(Experiment):
+    """An experiment with the option names of the command line.
+
+    The hyperparameters of the algorithm have no prefix (`--learning-rate`).
     """
-    helps = _sentences(Experiment)
-    types = typing.get_type_hints(Experiment)
-    fields: list[tuple[str, Any, Any]] = []
-    for field in dataclasses.fields(Experiment):
-        value = getattr(experiment, field.name)
-        kind, name = types[field.name], None
-        if field.name == "task_options":
-            kind, name = _task_options_type(experiment.task, value), "task"
-            value = kind()
-        elif field.name == "config":
-            kind, name = type(value), ""
-        elif field.name == "algorithm":
-            kind = typing.Literal[tuple(sorted(ALGORITHMS))]
-        naming = tyro.conf.arg(name=name, help=helps.get(field.name))
-        fields.append((field.name, Annotated[kind, naming], dataclasses.field(default=value)))
-    return fields
+
+    task_options: Annotated[Any, arg(name="task")]
+    """Options of the environment. One from another library also accepts that library's own options."""
+    algorithm: AlgorithmName
+    config: Annotated[Any, arg(name="")]
 
 
-def experiment_from(parsed: Any, other_task_options: dict[str, Any]) -> Experiment:
-    """The experiment that parsed options describe. Options of the task that say nothing new are left out."""
-    values = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(Experiment)}
-    defaults = named_task_options(parsed.task)
-    chosen = {name: value for name, value in vars(parsed.task_options).items() if value != defaults[name]}
-    # Plain data only: JSON has no paths.
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Options of `spo train`: where and how to run an experiment, and the experiment itself."""
+
+    preset: Annotated[Positional[str], arg(metavar="PRESET")]
+    """Named experiment that provides the defaults of all other options."""
+    run: Path | None = None
+    """New folder for settings, metrics and checkpoints. None: one in runs/, named after the preset and the time."""
+    resume: Path | None = None
+    """Folder of an interrupted run, to continue from its last checkpoint with its own settings."""
+    start_from: Annotated[Path | None, arg(name="from")] = None
+    """File written by `spo export`: start with its learned parameters instead of random ones."""
+    deterministic: bool = False
+    """Give the same bits in every run on a GPU too, by slower operations. A CPU always gives the same bits."""
+    distributed: bool = False
+    """Train together with other processes, one on each host. Start the same command on every host."""
+    quiet: bool = False
+    """Print nothing while training."""
+    wandb: str | None = None
+    """Project of Weights & Biases that receives the metrics as well."""
+    experiment: Annotated[ExperimentOptions, arg(name="")]
+
+
+def make_experiment_options(experiment: Experiment) -> ExperimentOptions:
+    """Returns the options whose defaults are the values of an experiment."""
+    values = {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
+    values["task_options"] = _make_task_options(experiment.task, experiment.task_options)
+    return ExperimentOptions(**values)
+
+
+def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]) -> Experiment:
+    """Returns the experiment of parsed options. Task options that equal their default are left out."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Experiment)}
+    defaults = named_task_options(options.task)
+    chosen = {name: value for name, value in vars(options.task_options).items() if value != defaults[name]}
+    # An experiment is stored as JSON, which has no paths.
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
     values["task_options"] = chosen | other_task_options
     return Experiment(**values)
 
 
-def take_other_task_options(arguments: Sequence[str], experiment: Experiment) -> tuple[list[str], dict[str, Any]]:
-    """Splits off `--task.NAME VALUE` where a task hands options on to another library, which alone knows their names.
+# --- Options of a task ------------------------------------------------------------------------------------------------
 
-    Values are read as Python literals, and as text where they are none. The experiment's own such options are kept.
+
+def named_task_options(task: str) -> dict[str, Any]:
+    """Returns the default of every option that the task's maker names."""
+    parameters = _parameters(registry.maker_of(task))
+    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+
+
+def _make_task_options(task: str, values: dict[str, Any]) -> Any:
+    """Returns an instance of a dataclass with the options that the task's maker names.
+
+    The signature of the maker decides the fields, so the class is built here. tyro finds the help texts in the "Args:"
+    section of the maker's docstring.
+    """
+    maker = registry.maker_of(task)
+    annotations = {parameter.name: parameter.annotation for parameter in _parameters(maker)}
+    fields = [
+        (name, annotations[name], dataclasses.field(default=values.get(name, default)))
+        for name, default in named_task_options(task).items()
+    ]
+    docstring = getattr(maker, "func", maker).__doc__  # that of a partial function is about `functools.partial`
+    return dataclasses.make_dataclass("TaskOptions", fields, frozen=True, namespace={"__doc__": docstring})()
+
+
+def split_other_task_options(arguments: Sequence[str], experiment: Experiment) -> tuple[list[str], dict[str, Any]]:
+    """Splits off `--task.NAME VALUE` for the options that a task passes to another library.
+
+    Their names and types are unknown here. A value is read as a Python literal, or else as text. The experiment's own
+    options of this kind are kept.
     """
     known = named_task_options(experiment.task)
     others = {name: value for name, value in experiment.task_options.items() if name not in known}
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _maker_parameters(experiment.task)):
+    parameters = _parameters(registry.maker_of(experiment.task))
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return list(arguments), others
     rest, queue = [], list(arguments)
     while queue:
@@ -74,27 +132,8 @@ def take_other_task_options(arguments: Sequence[str], experiment: Experiment) ->
     return rest, others
 
 
-def first_value(arguments: Sequence[str], option: str) -> str | None:
-    """The value of `--option` on a command line that isn't parsed yet."""
-    for index, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if flag == option:
-            return value if equals else next(iter(arguments[index + 1 :]), None)
-    return None
-
-
-def _sentences(kind: type) -> dict[str, str]:
-    """The sentence under each field of a dataclass, as its source has it."""
-    definition = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        line.target.id: " ".join(str(following.value.value).split())
-        for line, following in zip(definition.body, definition.body[1:], strict=False)
-        if isinstance(line, ast.AnnAssign)
-        and isinstance(line.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-    }
+def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(maker).parameters.values())
 
 
 def _literal(text: str) -> Any:
@@ -106,24 +145,91 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _maker_parameters(task: str) -> list[inspect.Parameter]:
-    return list(inspect.signature(registry.maker_of(task)).parameters.values())
+# --- spo evaluate -----------------------------------------------------------------------------------------------------
 
 
-def named_task_options(task: str) -> dict[str, Any]:
-    """The options that a task's maker names itself. All of them have a default."""
-    parameters = _maker_parameters(task)
-    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+@dataclass(frozen=True)
+class NoBudget:
+    """For an algorithm that does not search."""
 
 
-def _task_options_type(task: str, values: dict[str, Any]) -> type:
-    """A dataclass of the options that a task's maker names, with `values` in place of their defaults."""
-    annotations = {parameter.name: parameter.annotation for parameter in _maker_parameters(task)}
-    fields = [
-        (name, annotations[name], dataclasses.field(default=values.get(name, default)))
-        for name, default in named_task_options(task).items()
-    ]
-    return dataclasses.make_dataclass("TaskOptions", fields, frozen=True)
+@dataclass(frozen=True)
+class SearchBudget:
+    """For an algorithm that searches with particles."""
+
+    search: Any
+    """The search that chooses the actions. The defaults are those of the run."""
 
 
-__all__ = ["experiment_fields", "experiment_from", "first_value", "named_task_options", "take_other_task_options"]
+@dataclass(frozen=True)
+class TreeSearchBudget:
+    """For an algorithm that searches with a tree."""
+
+    num_simulations: int
+    """Simulations of the tree search for each decision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Options of `spo evaluate`."""
+
+    run: Positional[Path]
+    """Folder of a run, or a file written by `spo export`."""
+    episodes: int = 1280
+    """Number of episodes for each random seed of the run."""
+    policy_only: bool = False
+    """Choose actions with the policy network alone, without the search."""
+    greedy: bool = False
+    """Take the most likely action instead of a random one."""
+    last: bool = False
+    """Use the parameters from the end of training instead of those of the best evaluation."""
+    seed: int = 0
+    """Random seed of the episodes."""
+    out: Path | None = None
+    """File for the result as JSON."""
+    budget: Annotated[Any, arg(name="")] = NoBudget()
+    """The search's settings."""
+
+
+def make_evaluate_options(run: Path | None, experiment: Experiment | None) -> EvaluateOptions:
+    """Returns the options whose defaults are the settings of a run's own evaluations."""
+    evaluation = EvaluationConfig() if experiment is None else experiment.evaluation
+    return EvaluateOptions(
+        run=tyro.MISSING if run is None else run,
+        policy_only=not evaluation.use_search,
+        greedy=evaluation.greedy,
+        budget=NoBudget() if experiment is None else _make_budget(experiment.config),
+    )
+
+
+def _make_budget(config: Any) -> NoBudget | SearchBudget | TreeSearchBudget:
+    if hasattr(config, "search"):
+        return SearchBudget(config.search)
+    if hasattr(config, "num_simulations"):
+        return TreeSearchBudget(config.num_simulations)
+    return NoBudget()
+
+
+# --- Command lines that are not parsed yet ----------------------------------------------------------------------------
+
+
+def find_value(arguments: Sequence[str], option: str) -> str | None:
+    """Returns the value of an option on a command line; None if it is absent or has no value."""
+    for index, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag == option:
+            return value if equals else next(iter(arguments[index + 1 :]), None)
+    return None
+
+
+__all__ = [
+    "EvaluateOptions",
+    "ExperimentOptions",
+    "TrainOptions",
+    "find_value",
+    "make_evaluate_options",
+    "make_experiment_options",
+    "named_task_options",
+    "split_other_task_options",
+    "to_experiment",
+]

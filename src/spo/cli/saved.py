@@ -1,71 +1,57 @@
-"""Commands about finished and unfinished runs: play them, watch them, list them, take them elsewhere."""
+"""The commands that read saved runs: `spo evaluate`, `spo render`, `spo runs` and `spo export`."""
 
 import dataclasses
 import json
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from spo.cli.options import EvaluateOptions
     from spo.training.library import Agent
-
-#: What a search may be given more of at test time: the setting of an algorithm -> what it is.
-BUDGETS = {"search": "The search.", "num_simulations": "Simulations of the tree search per decision."}
 
 
 def evaluate(*arguments: str) -> None:
-    """Play a saved run with any search budget: `spo evaluate RUN --search.horizon 8 --episodes 1280`."""
+    """Evaluate a saved run, with any search budget: `spo evaluate RUN --search.horizon 8 --episodes 1280`."""
     import tyro
-    from tyro.conf import Positional, arg
 
-    from spo.reports.runs import in_words
-    from spo.training.experiment import EvaluationConfig
+    from spo.cli.options import EvaluateOptions, make_evaluate_options
     from spo.training.run_folder import load_experiment
 
-    def option(name: str, kind: Any, help: str, **default: Any) -> tuple[str, Any, Any]:
-        return name, Annotated[kind, arg(help=help)], dataclasses.field(**default)
-
     run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    experiment = None if run is None else load_experiment(run)
-    judged = EvaluationConfig() if experiment is None else experiment.evaluation  # as the run itself was
-    fields = [
-        option("run", Positional[Path], "Folder of the run, or a file that `spo export` wrote."),
-        option("episodes", int, "Episodes for each seed of the run.", default=1280),
-        option("policy_only", bool, "Act by the bare policy instead of the search.", default=not judged.use_search),
-        option("greedy", bool, "Take the most likely action instead of a draw.", default=judged.greedy),
-        option("last", bool, "The last parameters instead of the best ones.", default=False),
-        option("seed", int, "Where the randomness of the episodes comes from.", default=0),
-        option("out", Path | None, "Write the result as JSON, too.", default=None),
-    ]
-    if experiment is not None:  # the run's own search is the default
-        fields += [
-            option(name, type(getattr(experiment.config, name)), help, default=getattr(experiment.config, name))
-            for name, help in BUDGETS.items()
-            if hasattr(experiment.config, name)
-        ]
-    parsed: Any = tyro.cli(
-        dataclasses.make_dataclass("EvaluateOptions", fields),
+    chosen = tyro.cli(
+        EvaluateOptions,
         prog="spo evaluate",
-        description="Play a saved run with any search budget. Name the run first: its search is the default.",
-        args=list(arguments),
+        description=(
+            "Evaluate a saved run, with any search budget. Name the run first: `spo evaluate RUN --help` also lists "
+            "the options of its search."
+        ),
+        default=make_evaluate_options(run, None if run is None else load_experiment(run)),
+        args=arguments,
     )
     if run is None:
-        raise ValueError(f"Name the run first: spo evaluate {parsed.run} ...")
-    if parsed.episodes < 1:
-        raise ValueError(f"There is nothing to judge by in {parsed.episodes} episodes: ask for 1 or more.")
-    result = _evaluate(parsed)
+        raise ValueError(f"Name the run first: spo evaluate {chosen.run} ...")
+    if chosen.episodes < 1:
+        raise ValueError(f"--episodes is {chosen.episodes}, and an evaluation needs at least one: ask for 1 or more.")
+    result = _evaluate(chosen)
+    _print_result(result, chosen)
+    if chosen.out is not None:
+        chosen.out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
+    from spo.reports.runs import in_words
+
     for name in ("solved", "return", "length"):
         if name in result:
             words = {key: in_words(f"episode/{name}", value) for key, value in result[name].items()}
             print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']})")
     print(f"{'step':8}{1000 * result['seconds_per_step']:.3g} ms for one action in one environment")
-    print(f"{parsed.episodes} episodes for each of {len(result['per_seed']['return'])} seed(s) of {run}")
-    if parsed.out is not None:
-        parsed.out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    print(f"{chosen.episodes} episodes for each of {len(result['per_seed']['return'])} seed(s) of {chosen.run}")
 
 
-def _evaluate(chosen: Any) -> dict[str, Any]:
+def _evaluate(chosen: "EvaluateOptions") -> dict[str, Any]:
     import jax
     import numpy as np
 
@@ -76,7 +62,7 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
 
     which: Literal["best", "last"] = "last" if chosen.last else "best"
     experiment, learner = load_learner(chosen.run, which)
-    budget = {name: getattr(chosen, name) for name in BUDGETS if hasattr(chosen, name)}
+    budget = vars(chosen.budget)
     experiment = dataclasses.replace(experiment, config=dataclasses.replace(experiment.config, **budget))
     built = build(experiment)
     use_search = not chosen.policy_only
@@ -102,7 +88,7 @@ def _evaluate(chosen: Any) -> dict[str, Any]:
 
 
 def _seconds_per_step(agent: "Agent", environment: Any, use_search: bool, greedy: bool, repeats: int = 20) -> float:
-    """The median time to choose one action in one environment, compiling left out."""
+    """Returns the median time to choose one action in one environment, without compilation."""
     import jax
 
     state, timestep = jax.jit(environment.reset)(jax.random.key(0))
@@ -130,19 +116,20 @@ def render(
     fps: float = 4.0,
     max_steps: int = 1000,
 ) -> None:
-    """Watch a saved run play: writes an animation.
+    """Write an animation of a saved run.
 
     Args:
-        run: folder of the run, or a file that `spo export` wrote.
-        out: where to write it: .gif, .png (animated) or .webp.
-        episodes: how many, one after the other.
-        seed: where the randomness of the episodes comes from.
-        member: which of the run's seeds plays.
-        policy_only: act by the bare policy instead of the search, as it does if the run was judged that way.
-        greedy: take the most likely action instead of a draw, as it does if the run was judged that way.
-        last: the last parameters instead of the best ones.
-        fps: frames per second.
-        max_steps: longest part of an episode that is shown.
+        run: Folder of a run, or a file written by `spo export`.
+        out: File for the animation: .gif, .png (animated) or .webp.
+        episodes: Number of episodes, shown one after the other.
+        seed: Random seed of the episodes.
+        member: Which of the run's agents acts. A run trains one for each random seed; they are counted from 0.
+        policy_only: Choose actions with the policy network alone, without the search. Always so if the run's own
+            evaluations do not search.
+        greedy: Take the most likely action instead of a random one. Always so if the run's own evaluations are greedy.
+        last: Use the parameters from the end of training instead of those of the best evaluation.
+        fps: Frames per second.
+        max_steps: Most steps that are shown of an episode.
     """
     import functools
 
@@ -154,14 +141,16 @@ def render(
     from spo.training.run_folder import load_learner
 
     if episodes < 1:
-        raise ValueError(f"There is nothing to see in {episodes} episodes: ask for 1 or more.")
+        raise ValueError(f"--episodes is {episodes}, and an animation needs at least one: ask for 1 or more.")
     experiment, learner = load_learner(run, "last" if last else "best")
     if not 0 <= member < experiment.num_seeds:
-        raise ValueError(f"{run} has {experiment.num_seeds} seed(s): --member counts them from 0, got {member}.")
+        raise ValueError(
+            f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}."
+        )
     built = build(experiment)
     agent = make_agent(built.algorithm, jax.tree.map(lambda leaf: leaf[member], learner), {})
-    judged = experiment.evaluation
-    use_search, greedy = judged.use_search and not policy_only, judged.greedy or greedy
+    evaluation = experiment.evaluation
+    use_search, greedy = evaluation.use_search and not policy_only, evaluation.greedy or greedy
     act = functools.partial(agent.act, use_search=use_search, greedy=greedy)
     keys = jax.random.split(jax.random.key(seed), episodes)
     frames = [frame for key in keys for frame in rollout_frames(built.task.evaluation, act, key, max_steps)]
@@ -173,7 +162,7 @@ def runs(folder: Path = Path("runs"), /) -> None:
     """List the runs in a folder.
 
     Args:
-        folder: where they lie.
+        folder: Folder with the runs, at any depth.
     """
     import rich
     from rich.markup import escape
@@ -184,7 +173,7 @@ def runs(folder: Path = Path("runs"), /) -> None:
 
     found = list_runs(folder)
     if not found:
-        raise ValueError(f"There is no run in {folder}: `spo train` makes one.")
+        raise ValueError(f"There is no run in {folder}: `spo train` starts one.")
     table = Table(Column("run", no_wrap=True), "task", "algorithm", "steps", "result", "started", "state", box=None)
     for entry in found:
         done = "finished" if entry["finished"] else f"at {entry['env_steps'] / entry['steps']:.0%}"
@@ -204,12 +193,12 @@ def runs(folder: Path = Path("runs"), /) -> None:
 
 
 def export(run: Path, file: Path, /, *, which: Literal["best", "last"] = "best") -> None:
-    """Write what a run has learned to one file, for `spo train --from FILE` and `spo evaluate FILE`.
+    """Write the learned parameters of a run to one file, for `spo train --from FILE` and `spo evaluate FILE`.
 
     Args:
-        run: folder of the run.
-        file: what to write.
-        which: the parameters of the best evaluation, or the last ones.
+        run: Folder of a run.
+        file: File to write, such as agent.npz.
+        which: Parameters of the best evaluation, or from the end of training.
     """
     from spo.training import checkpoints
 

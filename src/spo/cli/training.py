@@ -1,15 +1,12 @@
 """The command `spo train`."""
 
-import dataclasses
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spo.training.experiment import Experiment
-
-DEFAULT_PRESET = "default"
 
 
 def train(*arguments: str) -> None:
@@ -18,41 +15,37 @@ def train(*arguments: str) -> None:
 
     from spo import presets
     from spo.cli import options
-    from spo.training.run_folder import RunFolder
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    resume = options.first_value(arguments, "--resume")
+    resume = options.find_value(arguments, "--resume")
     if resume is not None and preset is not None:
-        raise ValueError(f"--resume goes on with the settings of {resume}: leave {preset} out.")
-    start = RunFolder.open(Path(resume)).experiment if resume else named_experiment(preset or DEFAULT_PRESET, arguments)
-    rest, other_task_options = options.take_other_task_options(arguments, start)
-    kind = dataclasses.make_dataclass("TrainOptions", [*_run_fields(preset), *options.experiment_fields(start)])
-    parsed: Any = tyro.cli(
-        kind,
+        raise ValueError(f"--resume uses the settings of {resume}: leave {preset} out.")
+    start = _start_experiment(arguments, preset or presets.DEFAULT, resume)
+    rest, other_task_options = options.split_other_task_options(arguments, start)
+    chosen = tyro.cli(
+        options.TrainOptions,
         prog="spo train",
-        description=(
-            f"Train an agent. Defaults below are those of the preset {preset or DEFAULT_PRESET}; "
-            f"presets are {', '.join(presets.PRESETS)}."
+        description=_description(preset or presets.DEFAULT, resume, presets.PRESETS),
+        default=options.TrainOptions(
+            preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
         ),
         args=rest,
     )
-    if preset is None and parsed.preset != DEFAULT_PRESET:
-        raise ValueError(f"Name the preset first: spo train {parsed.preset} ...")
-    if resume and parsed.run is not None:
-        raise ValueError(f"A run is resumed where it lies, in {resume}: leave --run out.")
-    experiment = options.experiment_from(parsed, other_task_options)
-    if parsed.distributed and not resume and parsed.run is None:
-        raise ValueError("Several processes write one folder: name it, with --run FOLDER, the same for all of them.")
-    folder = Path(resume) if resume else parsed.run or _new_folder(preset or DEFAULT_PRESET)
+    if preset is None and chosen.preset != presets.DEFAULT:
+        raise ValueError(f"Name the preset first: spo train {chosen.preset} ...")
+    if resume and chosen.run is not None:
+        raise ValueError(f"A run is resumed in its own folder, {resume}: leave --run out.")
+    if chosen.distributed and not resume and chosen.run is None:
+        raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
     run(
-        experiment,
-        folder,
+        options.to_experiment(chosen.experiment, other_task_options),
+        Path(resume) if resume else chosen.run or _new_folder(preset or presets.DEFAULT),
         resume=bool(resume),
-        start_from=parsed.start_from,
-        deterministic=parsed.deterministic,
-        quiet=parsed.quiet,
-        wandb=parsed.wandb,
-        distributed=parsed.distributed,
+        start_from=chosen.start_from,
+        deterministic=chosen.deterministic,
+        quiet=chosen.quiet,
+        wandb=chosen.wandb,
+        distributed=chosen.distributed,
     )
 
 
@@ -67,7 +60,7 @@ def run(
     wandb: str | None = None,
     distributed: bool = False,
 ) -> None:
-    """Train with a display, then draw the learning curve and say what came of it."""
+    """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
     from spo.training import intervals, loop, processes, progress
 
@@ -88,7 +81,7 @@ def run(
             deterministic=deterministic,
         )
     except KeyboardInterrupt:
-        raise SystemExit(130) from None  # what a shell expects; the loop has said how to go on
+        raise SystemExit(130) from None  # the code of a shell for Ctrl-C; the loop has printed how to resume
     except intervals.NonFiniteError as error:
         print(f"spo: {error}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -101,41 +94,23 @@ def run(
         print(run_report.report(folder))
 
 
-def _run_fields(preset: str | None) -> list[tuple[str, Any, Any]]:
-    from tyro.conf import Positional, arg
+def _start_experiment(arguments: tuple[str, ...], preset: str, resume: str | None) -> "Experiment":
+    """Returns the experiment that provides the defaults: of the run to resume, or of the preset.
 
-    def option(field: str, kind: Any, default: Any, help: str, **naming: Any) -> tuple[str, Any, Any]:
-        return field, Annotated[kind, arg(help=help, **naming)], dataclasses.field(default=default)
-
-    return [
-        option("preset", Positional[str], preset or DEFAULT_PRESET, "What to start from.", metavar="PRESET"),
-        option("run", Path | None, None, "Folder of the run; None: runs/, then the preset and the time."),
-        option("resume", Path | None, None, "Go on with this run, as it was set up, from its last checkpoint."),
-        option("start_from", Path | None, None, "Start with what an exported file has learned.", name="from"),
-        option("deterministic", bool, False, "The same bits every time, on a GPU too: slower there."),
-        option("distributed", bool, False, "One of several processes, one per host, that train together."),
-        option("quiet", bool, False, "Show nothing while it runs."),
-        option("wandb", str | None, None, "Log to this project of Weights & Biases too."),
-    ]
-
-
-def named_experiment(preset: str, arguments: tuple[str, ...]) -> "Experiment":
-    """The preset by the algorithm that is asked for. Another task has other options and another network: the preset's
-    make no sense there.
-
-    A name that doesn't exist is left to the parser, which says what there is.
+    Algorithm and task decide which options exist, so they are read before the command line is parsed.
     """
     from spo import presets
-    from spo.algorithms.registry import ALGORITHMS
-    from spo.cli.options import first_value
-    from spo.networks.config import NetworkConfig
+    from spo.cli.options import find_value
+    from spo.training.run_folder import RunFolder
 
-    algorithm, task = first_value(arguments, "--algorithm"), first_value(arguments, "--task")
-    experiment = presets.get(preset, algorithm) if algorithm in ALGORITHMS else presets.get(preset)
-    if task is not None and task != experiment.task:
-        network = NetworkConfig(dtype=experiment.network.dtype)
-        experiment = dataclasses.replace(experiment, task=task, task_options={}, network=network)
-    return experiment
+    if resume is not None:
+        return RunFolder.open(Path(resume)).experiment
+    return presets.get(preset, find_value(arguments, "--algorithm") or "spo", find_value(arguments, "--task"))
+
+
+def _description(preset: str, resume: str | None, presets: tuple[str, ...]) -> str:
+    source = f"the preset {preset}" if resume is None else f"the run {resume}"
+    return f"Train an agent. The defaults below are those of {source}. The presets are {', '.join(presets)}."
 
 
 def _new_folder(preset: str) -> Path:

@@ -1,19 +1,20 @@
-"""Commands about worlds: which there are, and their data."""
+"""The commands about environments: `spo envs` and `spo download`."""
 
 import contextlib
 import io
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 
 def envs(*, filter: str = "", sizes: bool = False) -> None:
-    """List the environments that can be made here, with the sizes of ours.
+    """List the environments that are available here, for `spo train --task NAME`.
 
     Args:
-        filter: only those with this text in their name, such as brax or cube.
-        sizes: show observations, actions and time limits of other libraries' environments too. They have to be built
-            for it, which takes up to a second each.
+        filter: List only names that contain this text, such as brax or cube.
+        sizes: Show observations, actions and time limits of the environments of other libraries too. Each of them has
+            to be built for that, which takes up to a second.
     """
     import rich
     from rich.markup import escape
@@ -21,24 +22,25 @@ def envs(*, filter: str = "", sizes: bool = False) -> None:
 
     from spo.environments import registry
 
-    with _quiet():  # simulators talk while they are imported
-        absent = {family: why for family, why in registry.missing().items() if filter in f"{family}/"}
+    with _quiet():  # simulators print while they are imported
+        missing = {family: reason for family, reason in registry.missing().items() if filter in f"{family}/"}
         names = [name for name in registry.names() if filter in name]
-    if not names and not absent:
+    if not names and not missing:
         raise ValueError(f"No environment has {filter!r} in its name: `spo envs` lists all of them.")
 
     table = Table(Column("environment", no_wrap=True), "observation", "actions", "time limit", box=None)
     with rich.get_console().status("") as status:
         for name in names:
-            status.update(f"Looking at {name}")
+            status.update(f"Building {name}")
             table.add_row(name, *(map(escape, _sizes(name)) if sizes or registry.is_ours(name) else ()))
     if names:
         rich.print(table)
-    for family, why in absent.items():
-        rich.print(escape(f"{family}/...: {why}"))
+    for family, reason in missing.items():
+        rich.print(escape(f"{family}/...: {reason}"))
 
 
 def _sizes(name: str) -> tuple[str, str, str]:
+    """Returns observation, actions and time limit of an environment as text."""
     import jax
 
     from spo.environments import registry
@@ -47,7 +49,7 @@ def _sizes(name: str) -> tuple[str, str, str]:
     try:
         with _quiet():
             environment, time_limit = registry.describe(name)
-    except Exception as error:  # another library's trouble with one world is no reason to hide the others
+    except Exception as error:  # one environment of another library that fails must not hide the others
         return f"can't be built here: {str(error).splitlines()[0]}", "", ""
 
     def size(path: Any, spec: jax.ShapeDtypeStruct) -> str:
@@ -71,24 +73,25 @@ def download(
     folder: Path | None = None,
     base_url: str | None = None,
 ) -> None:
-    """Fetch public data. Run it again to go on after an interruption.
+    """Download the public levels of an environment. Run it again to continue after an interruption.
 
     Args:
-        dataset: what to fetch.
-        splits: which parts of it, such as hard and unfiltered-train.
-        folder: where to keep it, instead of ~/.cache/spo/boxoban.
-        base_url: where to fetch it from, instead of its public home.
+        dataset: Data set to download.
+        splits: Parts of the data set, such as hard and unfiltered-train.
+        folder: Folder for the data. None: ~/.cache/spo/boxoban.
+        base_url: Address to download from. None: the public address of the data set.
     """
     from spo.environments import boxoban
 
-    del dataset  # there is one so far
+    del dataset  # boxoban is the only one
     report = boxoban.download(splits, folder, boxoban.BASE_URL if base_url is None else base_url)
     if not report.complete:
         raise SystemExit(1)
 
 
 @contextlib.contextmanager
-def _quiet() -> Any:
+def _quiet() -> Iterator[None]:
+    """Suppresses warnings and what other libraries print."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -1,3 +1,0 @@
-from spo.cli import main
-
-main()
