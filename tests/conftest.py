@@ -1,18 +1,34 @@
-"""The strictness every test runs under: shapes are checked, ranks are never promoted, the CPU is enough."""
+"""Settings of every test: the CPU, one compilation cache, checked shapes and no promotion of ranks."""
 
 import os
+import time
+from pathlib import Path
 
-# Before JAX is imported: tests never take a GPU, and the same seeds must give the same figures everywhere.
+# JAX reads these when it is imported. Child processes inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "0")
-# Compiling is most of what the tests cost. One level down compiles a third faster, and the programs run as fast.
+# Compilation dominates the cost of the tests. This level compiles a third faster, and the programs run as fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# One folder keeps the compiled programs of all tests, workers and child processes for the next run.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Every annotated function and NamedTuple of these modules checks shapes and dtypes while tests run. The hook must be in
-# place before anything imports them, which is why it stands here and is never taken out again.
+# With this hook every annotated function and NamedTuple of these modules checks shapes and dtypes. It must be installed
+# before the modules are imported.
 install_import_hook(["spo.search", "spo.distributions"], "beartype.beartype")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Removes compiled programs that no test has read for a week: most belong to code that has changed since."""
+    if hasattr(session.config, "workerinput"):
+        return
+    oldest = time.time() - 7 * 24 * 60 * 60
+    for path in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*-cache"):
+        if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
+            path.unlink(missing_ok=True)
