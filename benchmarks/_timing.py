@@ -1,6 +1,7 @@
-"""What every benchmark shares: a fair clock, and rows that say where they come from."""
+"""Timing, hardware, provenance and output of rows, shared by all benchmarks."""
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -13,12 +14,14 @@ from collections.abc import Callable
 
 import jax
 
+from spo.provenance import git_commit
+
 
 def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """The time of one call, compilation and warm-up left out, and its spread (half the interquartile range).
+    """Returns the seconds of one call and their spread (half the interquartile range), without compilation and warm-up.
 
-    It is the median. On a CPU, which other programs share, it is the least time that our own threads took together:
-    what others take does not count.
+    On a GPU the time is the median of the wall-clock times. On a CPU, which other programs share, it is the minimum of
+    the processor times of all our threads together.
     """
     on_cpu = jax.default_backend() == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter
@@ -37,7 +40,7 @@ def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float
 
 
 def hardware() -> str:
-    """What figures are compared on: the kind of GPU, or a CPU with so many cores for us."""
+    """Returns the kind of GPU, or "CPU" with the number of cores that this process may use."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
@@ -46,20 +49,26 @@ def hardware() -> str:
 
 
 def processor() -> str:
-    """Its name, where the system tells."""
+    """Returns the name of the processor as far as the system provides it."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     named = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
     return named[1].strip() if named else platform.processor() or platform.machine()
 
 
-def provenance() -> dict[str, str]:
-    """Where a figure comes from: no figure travels without it."""
+@functools.cache
+def _commit() -> str | None:
+    return git_commit()
+
+
+def provenance() -> dict[str, str | None]:
+    """Returns hardware, versions, commit, date and command: every stored row has them."""
     now = datetime.datetime.now(datetime.UTC)
     return {
         "device": hardware(),
         "processor": processor(),
         "jax": jax.__version__,
         "python": sys.version.split()[0],
+        "commit": _commit(),
         "date": now.date().isoformat(),
         "time": now.strftime("%H:%M:%S"),
         "command": "python " + " ".join(sys.argv),
@@ -67,7 +76,7 @@ def provenance() -> dict[str, str]:
 
 
 def write_rows(rows: list[dict], path: pathlib.Path | None) -> None:
-    """The rows as JSON, one row a line so that a change of figures reads well in a diff."""
+    """Writes the rows as JSON, one row per line, so that a diff shows which rows changed."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

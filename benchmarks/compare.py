@@ -1,11 +1,11 @@
-"""The small CPU set of benchmarks beside the last committed figures: `make bench`.
+"""Small CPU benchmarks compared with the committed figures: `make bench`.
 
-Times differ from machine to machine, so no time is compared. Every figure here is a ratio of two things timed in one
-run (a search and its floor, our cube and Jumanji's, a search and the same one four times as large), and more is slower.
-Times are of our own threads, so that other programs on the machine disturb them little.
+Times differ between machines, so only ratios are compared. Both times of a ratio come from the same run: a search and
+its floor, our cube and Jumanji's, a search and one four times as large. A larger ratio is slower. Times are processor
+times of our own threads, so that other programs on the machine disturb them little.
 
     python benchmarks/compare.py                     # measure, then compare
-    python benchmarks/compare.py --update            # and make what was measured the committed figures
+    python benchmarks/compare.py --update            # measure, compare, and store the new ratios
     python benchmarks/compare.py --rows FOLDER       # compare rows that were measured before
 """
 
@@ -25,7 +25,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "results" / "benchmarks" / "cpu" / "ratios.json"
-#: A benchmark and its options; each writes its rows to a file of its name.
+#: Name of a benchmark -> its options. Each benchmark writes its rows to a file of its name.
 SMALL_SET = {
     "search": ["--tiny", "--dtypes", "float32"],
     "environments": ["--tiny"],
@@ -33,6 +33,8 @@ SMALL_SET = {
     "training": ["--tiny", "--tasks", "paper/rubiks_cube", "--algorithms", "spo", "ppo"],
     "scaling": ["--tiny", "--only", "particles", "horizon", "roots", "--repeats", "20"],
 }
+#: Columns of a row that describe the measurement.
+PROVENANCE = ("device", "processor", "jax", "python", "commit", "date")
 
 Row = dict[str, Any]
 
@@ -42,19 +44,19 @@ class Options:
     """Times the small CPU set and compares its ratios with the committed ones."""
 
     rows: Path | None = None
-    """A folder with rows of every benchmark of the set: nothing is timed."""
+    """Folder with stored rows of every benchmark of the set. They are compared, and nothing is timed."""
     tolerance: float = 1.5
-    """A ratio that is so many times the committed one is called slower; the other way round, faster."""
+    """Factor between a ratio and the committed one from which on the ratio counts as slower, or as faster."""
     strict: bool = False
     """Exit with 1 if a ratio is slower or missing."""
     update: bool = False
-    """Write what was measured as the committed figures."""
+    """Store the measured ratios as the committed figures."""
     note: str = ""
-    """What a reader of the committed figures should know, with --update."""
+    """Remark to store with the committed figures, with --update."""
 
 
 class Line(NamedTuple):
-    """One ratio, then and now. What is missing on one side is None there."""
+    """One ratio, committed and measured now. A ratio that one side lacks is None there."""
 
     name: str
     committed: float | None
@@ -63,7 +65,7 @@ class Line(NamedTuple):
 
 
 def measure(folder: Path) -> None:
-    """Runs the set, each benchmark in a process of its own, and leaves its rows in the folder."""
+    """Runs each benchmark of the set in its own process and stores its rows in the folder."""
     for name, arguments in SMALL_SET.items():
         print(f"{name} ...", flush=True)
         script = Path(__file__).parent / f"{name}.py"
@@ -80,7 +82,7 @@ def measure(folder: Path) -> None:
 
 
 def ratios(rows: dict[str, list[Row]]) -> dict[str, float]:
-    """Of the rows of each benchmark, all ratios by name; more is slower."""
+    """Returns all ratios by name, from the rows of each benchmark. A larger ratio is slower."""
     found = [*_search(rows["search"]), *_environments(rows["environments"]), *_physics(rows["physics"])]
     return dict([*found, *_training(rows["training"]), *_scaling(rows["scaling"])])
 
@@ -120,7 +122,7 @@ def _scaling(rows: list[Row]) -> Iterator[tuple[str, float]]:
 
 
 def compare(committed: dict[str, float], now: dict[str, float], tolerance: float) -> list[Line]:
-    """Every ratio that is on either side, the committed ones first."""
+    """Returns one line for every ratio of either side, the committed ones first."""
 
     def verdict(name: str) -> str:
         if name not in now:
@@ -134,7 +136,7 @@ def compare(committed: dict[str, float], now: dict[str, float], tolerance: float
 
 
 def show(lines: list[Line], tolerance: float) -> None:
-    table = Table("ratio", title=f"Ratios of one run; more is slower; slower or faster beyond x {tolerance:g}")
+    table = Table("ratio", title=f"Ratios of times; larger is slower; tolerance: factor {tolerance:g}")
     for column in ("committed", "now", "now / committed", "verdict"):
         table.add_column(column, justify="right")
     styles = {"slower": "bold red", "missing": "bold red", "faster": "green", "new": "yellow"}
@@ -157,10 +159,10 @@ def main(options: Options) -> None:
     lines = compare(committed["ratios"], now, options.tolerance)
     show(lines, options.tolerance)
 
-    where = {name: rows["search"][0][name] for name in ("device", "processor", "jax", "python", "date")}
+    where = {name: rows["search"][0][name] for name in PROVENANCE}
     if COMMITTED.exists():
-        print(f"committed: {', '.join(committed[name] for name in where)}")
-    print(f"now: {', '.join(where.values())}")
+        print(f"committed: {', '.join(str(committed.get(name)) for name in where)}")
+    print(f"now: {', '.join(map(str, where.values()))}")
     if options.update:
         command = "python benchmarks/compare.py --update"
         COMMITTED.parent.mkdir(parents=True, exist_ok=True)

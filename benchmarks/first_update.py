@@ -1,15 +1,14 @@
-"""Seconds from building a run to the end of its first iteration, with and without compiled programs kept from before.
+"""Seconds from the start of a run to the end of its first iteration, with an empty and a full compilation cache.
 
     python benchmarks/first_update.py --out results/benchmarks/h200/first_update.json
     python benchmarks/first_update.py --presets default paper/rubiks_cube --num-envs 64       on a CPU
     python benchmarks/first_update.py --presets paper/boxoban --task.allow-partial       with options of `spo train`
-    python benchmarks/first_update.py --tiny                                                  that it runs
+    python benchmarks/first_update.py --tiny                                                  smoke test
 
-Each preset is started twice as `spo train`, in programs of their own, and stopped once it has learned something: with
-an empty cache, and with what the first start left in it. A run is judged before it learns anything, so that the time is
-that of compiling, of an evaluation and of one iteration; how much of it had passed when it was judged is in the rows,
-too. Where there are cores for it, `--side-by-side` starts all presets at once; they then wait for each other a little,
-and the rows say so.
+Each preset is started twice as `spo train`, in a process of its own: first with an empty cache, then with the cache of
+the first start. It is stopped after its first update. A run is evaluated before it learns, so the time is that of
+compilation, of one evaluation and of one iteration. The rows also contain the time at the end of the evaluation. With
+`--side-by-side` all presets start at once: they slow each other down a little, and the rows record it.
 """
 
 import argparse
@@ -27,7 +26,7 @@ import _timing
 
 from spo import presets
 
-#: One iteration, and few episodes: with many, a small machine would be measured playing them.
+#: One iteration and few episodes: with many episodes, a small machine would spend most of the time in them.
 SHORT = ["--steps", "1", "--logs-per-evaluation", "1", "--evaluation.num-evaluations", "1"]
 SHORT += ["--evaluation.episodes", "16"]
 TINY = ["--num-envs", "4", "--rollout-length", "4", "--sequence-length", "4", "--batch-size", "4", "--num-updates", "2"]
@@ -35,9 +34,9 @@ TINY += ["--replay-size", "64", "--network.width", "16"]
 
 
 class Start(NamedTuple):
-    """Seconds by the run's own clock, which starts once Python and JAX are there."""
+    """Seconds by the clock of the run, which starts after Python and JAX are loaded."""
 
-    judged: float
+    evaluated: float
     updated: float
 
 
@@ -46,9 +45,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--presets", nargs="+", default=list(presets.PRESETS), choices=presets.PRESETS)
-    parser.add_argument("--num-envs", type=int, help="instead of the preset's")
-    parser.add_argument("--side-by-side", action="store_true", help="all presets at once")
-    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU, and the preset default only")
+    parser.add_argument("--num-envs", type=int, help="number of environments, instead of the preset's")
+    parser.add_argument("--side-by-side", action="store_true", help="start all presets at once")
+    parser.add_argument("--tiny", action="store_true", help="small sizes for a CPU, and only the preset `default`")
     parser.add_argument("--out", type=pathlib.Path, help="write the rows to this JSON file")
     options, train_options = parser.parse_known_args()
     chosen = ["default"] if options.tiny else options.presets
@@ -59,7 +58,7 @@ def main() -> None:
             try:
                 cold, warm = both.result()
             except RuntimeError as error:
-                print(f"{preset} does not run here: {error}", flush=True)
+                print(f"{preset} does not run on this machine: {error}", flush=True)
                 continue
             rows.append(
                 {
@@ -69,8 +68,8 @@ def main() -> None:
                     "side_by_side": options.side_by_side,
                     "seconds_with_an_empty_cache": cold.updated,
                     "seconds_with_a_full_cache": warm.updated,
-                    "judged_with_an_empty_cache": cold.judged,
-                    "judged_with_a_full_cache": warm.judged,
+                    "judged_with_an_empty_cache": cold.evaluated,
+                    "judged_with_a_full_cache": warm.evaluated,
                 }
                 | _timing.provenance()
             )
@@ -88,26 +87,28 @@ def start_twice(preset: str, options: argparse.Namespace, train_options: list[st
 
 
 def start(preset: str, options: list[str], folder: pathlib.Path, number: int) -> Start:
-    """Starts a new run, and stops it after its first update."""
+    """Starts a new run and stops it after its first update."""
     run = folder / f"run{number}"
     command = [sys.executable, "-m", "spo", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
-    environment = os.environ | {"SPO_CACHE": str(folder / "cache")}
-    said = folder / "said"  # a file takes any amount, where a pipe that nobody reads fills up
-    with said.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+    # JAX's own variable would take precedence over the folder of this measurement.
+    inherited = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment = inherited | {"SPO_CACHE": str(folder / "cache")}
+    log = folder / "log"  # a file: a pipe that is not read fills up and blocks the run
+    with log.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
         while "train" not in (seconds := seconds_by_kind(run / "metrics.jsonl")):
             if process.poll() is not None:
-                raise RuntimeError(said.read_text("utf-8").strip().rpartition("\n")[-1])
+                raise RuntimeError(log.read_text("utf-8").strip().rpartition("\n")[-1])
             time.sleep(0.1)
-        process.kill()  # asked to stop, it would first evaluate at length
-    return Start(judged=seconds["evaluation"], updated=seconds["train"])
+        process.kill()  # an orderly stop would first evaluate for long
+    return Start(evaluated=seconds["evaluation"], updated=seconds["train"])
 
 
 def seconds_by_kind(metrics: pathlib.Path) -> dict[str, float]:
-    """When the first record of each kind was written."""
+    """Returns the time of the first record of each kind."""
     if not metrics.exists():
         return {}
     lines = metrics.read_text("utf-8").splitlines(keepends=True)
-    records = [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
+    records = [json.loads(line) for line in lines if line.endswith("\n")]  # the last line may be incomplete
     return {record["kind"]: record["time"]["wall_seconds"] for record in reversed(records)}
 
 

@@ -1,9 +1,10 @@
-"""PPO on Ant beside Brax's own: same physics, same environment steps, same number of evaluation episodes.
+"""Our PPO and Brax's PPO on Ant: same physics, same environment steps, same number of evaluation episodes.
 
     python benchmarks/ppo_ant.py --out results/benchmarks/h200/ppo_ant.json
 
-Brax's PPO (brax.training) runs with the settings its authors published for Ant; ours with the paper's, and with those
-plus normalised observations, which Brax's has. Both are judged by 128 episodes with actions drawn from the policy.
+Brax's PPO (brax.training) has the settings that its authors published for Ant. Ours has the paper's settings, without
+and with normalised observations, which Brax's PPO uses. Both are evaluated on 128 episodes with actions sampled from
+the policy.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from spo.reports.runs import read_records
 from spo.training import loop
 
 VARIANTS: dict[str, dict[str, Any]] = {"paper": {}, "paper, observations normalised": {"normalise_observations": True}}
-#: As in the notebook that comes with Brax.
+#: Settings of the training notebook in the Brax repository.
 BRAX_SETTINGS = {
     "num_envs": 4096,
     "batch_size": 2048,
@@ -45,8 +46,8 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
-    parser.add_argument("--no-brax", dest="brax", action="store_false", help="leave Brax's own out")
-    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
+    parser.add_argument("--no-brax", dest="brax", action="store_false", help="omit Brax's PPO")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, for a CPU")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     rows: list[dict] = []
@@ -92,7 +93,7 @@ def theirs(options: argparse.Namespace) -> list[dict]:
     from brax.training.agents.ppo import train
 
     if not hasattr(jax, "device_put_replicated"):
-        # Brax's training still calls it, and JAX has removed it. On one device it only adds an axis.
+        # Brax calls this function, which JAX has removed. On one device it only adds an axis.
         jax.device_put_replicated = lambda tree, _: jax.tree.map(lambda x: jnp.asarray(x)[None], tree)  # type: ignore
     points: list[dict] = []
     start = time.perf_counter()
@@ -105,7 +106,7 @@ def theirs(options: argparse.Namespace) -> list[dict]:
         environment=envs.get_environment("ant", backend="spring"),
         num_timesteps=round(options.steps),
         episode_length=1000,
-        num_evals=options.evaluations + 1,  # the first one before training
+        num_evals=options.evaluations + 1,  # the first before training
         num_eval_envs=options.episodes,
         progress_fn=progress,
         **BRAX_SETTINGS | (TINY_BRAX if options.tiny else {}),

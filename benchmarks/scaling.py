@@ -1,12 +1,12 @@
-"""How cost grows: time and memory of a search against particles, horizon and roots, of training against seeds.
+"""Time and memory of a search against particles, horizon and roots, and of training against seeds.
 
     python benchmarks/scaling.py --out results/benchmarks/h200/scaling.json
-    python benchmarks/scaling.py --tiny                 sizes for a CPU
+    python benchmarks/scaling.py --tiny                 small sizes, for a CPU
 
-Each sweep changes one size and keeps the others at the paper's (16 particles, 4 steps, 768 roots, one seed). Between
-two neighbours the exponent is log(time ratio) / log(size ratio): 0 is free, 1 is in proportion. The break point is the
-size from which on the exponent stays above 0.8: the device is full there, and more of it costs in proportion. Growth is
-linear or better if no exponent past it is above 1.15.
+Each sweep changes one size and keeps the others at the paper's: 16 particles, 4 steps, 768 roots, one seed. Between
+two neighbouring sizes the exponent is log(time ratio) / log(size ratio): 0 is free, 1 is proportional. The break point
+is the size from which on the exponent stays above 0.8: there the device is full. Growth is linear or better if no
+exponent past the break point is above 1.15.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(SWEEPS), default=list(SWEEPS))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, for a CPU")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ def search_cost(sweep: str, size: int, options: argparse.Namespace) -> dict[str,
 
 
 def training_cost(num_seeds: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One iteration of SPO on the cube, all seeds together."""
+    """Returns time and memory of one iteration of SPO on the cube, all seeds in one program."""
     experiment = dataclasses.replace(presets.get("paper/rubiks_cube"), num_seeds=num_seeds)
     if options.tiny:
         small = dataclasses.replace(presets.get("default").config, num_envs=8, num_updates=2, replay_size=1024)
@@ -101,9 +101,9 @@ def sentence(sweep: str, measured: list[tuple[int, float]]) -> str:
     steps = ", ".join(f"{size}: {time:.3g} ms" for size, time in measured)
     text = f"{sweep} ({steps}): "
     if full_from == len(growth):
-        text += "no break point, every doubling costs less than twice."
+        text += "no break point: every doubling costs less than twice as much."
     else:
-        text += f"in proportion from {measured[full_from][0]} on"
+        text += f"proportional from {measured[full_from][0]} on"
         steepest = max(growth[full_from:])
         verdict = "linear or better" if steepest <= LINEAR else "steeper than linear"
         text += f", {verdict} (exponents up to {steepest:.2f})."

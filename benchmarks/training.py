@@ -1,20 +1,21 @@
-"""Environment steps per second of every algorithm at the paper's settings, learner and records included.
+"""Environment steps per second of every algorithm at the paper's settings, learner and metrics included.
 
     python benchmarks/training.py --out results/benchmarks/h200/training.json
-    python benchmarks/training.py --num-envs 64             the same search and learner at a size for two CPU cores
-    python benchmarks/training.py --side-by-side            all programs compiled at once before the first is timed
-    python benchmarks/training.py --tiny                    that it runs, not how fast
+    python benchmarks/training.py --num-envs 64             same search and learner, a size for two CPU cores
+    python benchmarks/training.py --side-by-side            compile all programs at once, before the first is timed
+    python benchmarks/training.py --tiny                    smoke test; its times mean nothing
 
-One call of the compiled program is an interval of iterations, as in `spo train`, and ends when its metrics are on the
-host. A figure is the median over intervals after the first one, which compiles; its spread is half the interquartile
+One call of the compiled program is an interval of iterations, as in `spo train`. It ends when its metrics are on the
+host. A figure is the median over all intervals but the first, which warms up. Its spread is half the interquartile
 range.
 
-A search in a tree slows down as the policy sharpens, so that its figure would depend on how long it was timed for. It
-is that of an untrained network: every interval is the first iteration of a run. The others go on learning.
+A tree search slows down as the policy sharpens, so its figure would depend on the length of the measurement. It is
+measured with an untrained network: every interval is the first iteration of a run. The other algorithms learn while
+they are timed.
 
-The reference figures are of Stoix, the code that the paper's authors published, with the same settings on the same kind
-of hardware (H200 with jax 0.11.2, or two CPU cores), AlphaZero's with an untrained network as well. They are compared
-there alone, with as many environments.
+The reference figures are of Stoix, the code that the paper's authors published. They have the same settings and the
+same kind of hardware (H200 with jax 0.11.2, or two CPU cores). AlphaZero's has an untrained network as well. A
+reference is shown only for the same hardware and the same number of environments.
 """
 
 import argparse
@@ -22,7 +23,6 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,13 +45,18 @@ REFERENCE = {
     ("NVIDIA H200", "spo", "paper/ant", 1024): 64_800,
     ("NVIDIA H200", "ppo", "paper/ant", 1024): 435_000,
     ("NVIDIA H200", "alphazero", "paper/rubiks_cube", 768): 10_400,
-    ("CPU, 2 cores", "spo", "paper/rubiks_cube", 64): 200,  # 130 to 200 were measured: its best
+    ("CPU, 2 cores", "spo", "paper/rubiks_cube", 64): 200,  # the best of 130 to 200
     ("CPU, 2 cores", "spo", "paper/ant", 64): 98,
 }
-#: An iteration of these takes a second or so: an interval has one or two of them.
+#: One iteration of these takes about a second: an interval has at most two.
 LONG_ITERATIONS = {("mpo", "paper/ant"), ("smc_ent", "paper/ant")}
-CAN_NOT = {("alphazero", "paper/ant"), ("gumbel_alphazero", "paper/ant"), ("sampled_alphazero", "paper/rubiks_cube")}
-#: With these a CPU does an iteration in a second or so.
+#: Algorithms that do not support the kind of action of the task.
+UNSUPPORTED = {
+    ("alphazero", "paper/ant"),
+    ("gumbel_alphazero", "paper/ant"),
+    ("sampled_alphazero", "paper/rubiks_cube"),
+}
+#: Sizes with which one iteration takes about a second on a CPU.
 TINY = {
     "num_envs": 8,
     "rollout_length": 4,
@@ -69,14 +74,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", nargs="+", default=sorted(ALGORITHMS), choices=sorted(ALGORITHMS))
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(presets.PRESETS))
-    parser.add_argument("--num-envs", type=int, help="instead of the preset's; all else stays as the preset has it")
+    parser.add_argument("--num-envs", type=int, help="number of environments, instead of the preset's")
     parser.add_argument("--num-seeds", type=int, default=1, help="independent runs in one program")
-    parser.add_argument("--dtype", default="float32", help="what the network computes in")
-    parser.add_argument("--deterministic", action="store_true", help="as `spo train --deterministic`: the cost of it")
-    parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="of the task")
-    parser.add_argument("--intervals", type=int, default=6, help="how many to time; at least 5 for a figure to keep")
-    parser.add_argument("--iterations", type=int, default=20, help="of an interval; fewer where one is long")
-    parser.add_argument("--side-by-side", action="store_true", help="compile all at once; no time to the first update")
+    parser.add_argument("--dtype", default="float32", help="data type in which the network computes")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="deterministic GPU kernels, as in `spo train --deterministic`"
+    )
+    parser.add_argument(
+        "--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="option of the task"
+    )
+    parser.add_argument(
+        "--intervals", type=int, default=6, help="number of timed intervals; at least 5 for a stored figure"
+    )
+    parser.add_argument("--iterations", type=int, default=20, help="iterations per interval; fewer where one is long")
+    parser.add_argument(
+        "--side-by-side", action="store_true", help="compile all programs at once; omits the time to the first update"
+    )
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
     parser.add_argument("--out", type=pathlib.Path, help="write the rows to this JSON file")
     options = parser.parse_args()
@@ -85,7 +98,7 @@ def main() -> None:
         (task, experiment(task, algorithm, options))
         for task in options.tasks
         for algorithm in options.algorithms
-        if (algorithm, task) not in CAN_NOT and presets.has(task, algorithm)
+        if (algorithm, task) not in UNSUPPORTED and presets.has(task, algorithm)
     ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         ahead = [pool.submit(prepare, one, task, options) for task, one in chosen] if options.side_by_side else []
@@ -114,7 +127,7 @@ def experiment(task: str, algorithm: str, options: argparse.Namespace) -> Experi
 
 
 def settings(task: str, algorithm: str, num_envs: int, *, tiny: bool) -> str:
-    """What a row may call its settings: the paper's only if they are."""
+    """Returns the name of the settings: the preset's, with the number of environments where that differs."""
     if tiny:
         return "tiny"
     name = task.split("/")[0]
@@ -122,12 +135,12 @@ def settings(task: str, algorithm: str, num_envs: int, *, tiny: bool) -> str:
 
 
 class Prepared(NamedTuple):
-    """A run that is compiled and has done nothing yet."""
+    """Compiled programs of a run, before its first iteration."""
 
     algorithm: Algorithm
     init: Callable[..., Any]
     run: Callable[..., Any]
-    num_iterations: int  # of an interval
+    num_iterations: int  # per interval
     in_a_tree: bool
     began: float
 
@@ -159,7 +172,7 @@ def measure(prepared: Prepared, chosen: Experiment, task: str, options: argparse
         processor_seconds.append((time.process_time() - processor_began) / num_iterations)
         if number == 0:
             to_first_update = time.perf_counter() - start - (num_iterations - 1) * seconds[0]
-    # The first interval warms up, and is left out.
+    # The first interval is warm-up.
     env_steps = algorithm.env_steps_per_iteration * chosen.num_seeds
     rates = env_steps / np.array(seconds[1:])
     lower, upper = np.quantile(rates, [0.25, 0.75])
@@ -183,26 +196,12 @@ def measure(prepared: Prepared, chosen: Experiment, task: str, options: argparse
         "model_steps_per_env_step": algorithm.model_steps_per_env_step,
         "network_evaluations_per_env_step": algorithm.network_evaluations_per_env_step,
         "by_interval": rates.round().tolist(),
-        # Of all our threads together: what can be compared on a CPU that other programs share.
+        # Processor time of all our threads: comparable on a CPU that other programs share.
         "processor_seconds_per_env_step": min(processor_seconds[1:]) / env_steps,
-        # From nothing to the end of the first iteration; what was compiled beside others took longer than alone.
+        # From the start to the end of the first iteration. Programs that compile at the same time wait for each other.
         "seconds_to_first_update": None if options.side_by_side else to_first_update,
         "reference_env_steps_per_second": reference if comparable else None,
-        "commit": commit(),
     }
-
-
-def commit() -> str | None:
-    """Of the code that was measured, if it lies in a git repository that has it as it is."""
-    try:
-        return subprocess.check_output(
-            ["git", "describe", "--always", "--dirty"],
-            text=True,
-            stderr=subprocess.DEVNULL,
-            cwd=pathlib.Path(__file__).parent,
-        ).strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def sentence(row: dict[str, Any]) -> str:

@@ -29,6 +29,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         return
     oldest = time.time() - 7 * 24 * 60 * 60
-    for path in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*-cache"):
+    for path in (session.config.rootpath / ".pytest_cache" / "jax").glob("*-cache"):
         if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
             path.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
-"""The benchmarks run, at sizes for a CPU, and their rows say what is compared and where."""
+"""Every benchmark runs at small sizes, and its rows name sizes, hardware, versions, commit and command."""
 
 import argparse
 import dataclasses
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from spo import presets
 
 ROOT = Path(__file__).resolve().parents[1]
-PROVENANCE = {"device", "jax", "date", "command"}
+PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", "command"}
 
 
 @pytest.mark.parametrize(
@@ -32,26 +33,26 @@ PROVENANCE = {"device", "jax", "date", "command"}
         (
             "training.py",
             ["--tiny", "--algorithms", "ppo", "--tasks", "paper/rubiks_cube", "--intervals", "2", "--iterations", "2"],
-            {"algorithm", "task", "settings", "num_seeds", "num_envs", "env_steps_per_second", "spread", "commit"},
+            {"algorithm", "task", "settings", "num_seeds", "num_envs", "env_steps_per_second", "spread"},
         ),
         pytest.param(
-            "profile.py",
+            "phases.py",
             ["default", "--envs", "16"],
             {"phase", "milliseconds", "kernels", "seconds_per_iteration"},
-            marks=pytest.mark.slow,
+            marks=pytest.mark.program,
         ),
         pytest.param(
             "first_update.py",
             ["--tiny"],
             {"preset", "num_envs", "seconds_with_an_empty_cache", "seconds_with_a_full_cache"},
-            marks=pytest.mark.slow,
+            marks=pytest.mark.program,
         ),
-        pytest.param("physics.py", ["--tiny"], {"implementation", "batch"}, marks=pytest.mark.slow),
+        pytest.param("physics.py", ["--tiny"], {"implementation", "batch"}, marks=pytest.mark.program),
         pytest.param(
             "scaling.py",
             ["--tiny", "--repeats", "2"],
             {"sweep", "size", "milliseconds", "temporary_megabytes"},
-            marks=pytest.mark.slow,
+            marks=pytest.mark.program,
         ),
     ],
 )
@@ -69,7 +70,7 @@ def test_runs_at_a_tiny_size(script, arguments, columns, tmp_path):
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    """A script of benchmarks/ as a module, by name; loaded from its file, since the tests have a `training` too."""
+    """Function that loads a script of benchmarks/ by name, from its file: the tests have a `training` too."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
 
     def load(name):
@@ -82,7 +83,7 @@ def benchmark(monkeypatch):
 
 
 def small_set_rows():
-    """Hand-made rows of every benchmark of the small set, each ratio another number."""
+    """Hand-made rows of every benchmark of the small set. No two ratios are equal."""
     size = {"batch": 32, "num_particles": 16, "horizon": 4}
     return {
         "search": [
@@ -104,7 +105,7 @@ def small_set_rows():
     }
 
 
-def test_ratios_are_times_over_times_so_that_more_is_slower(benchmark):
+def test_a_larger_ratio_is_slower(benchmark):
     assert benchmark("compare").ratios(small_set_rows()) == pytest.approx(
         {
             "search 32 x 16 x 4 / its floor": 1.5,
@@ -135,7 +136,7 @@ def test_strict_fails_on_a_slower_ratio_only(benchmark, tmp_path, monkeypatch, c
     compare = benchmark("compare")
     monkeypatch.setattr(compare, "COMMITTED", tmp_path / "cpu" / "ratios.json")
     rows = small_set_rows()
-    where = {"device": "CPU, 2 cores", "processor": "P", "jax": "0", "python": "3", "date": "today"}
+    where = {"device": "CPU, 2 cores", "processor": "P", "jax": "0", "python": "3", "commit": "c", "date": "today"}
 
     def run(**options):
         for name, measured in rows.items():
@@ -184,7 +185,23 @@ def test_references_are_of_settings_that_exist(benchmark):
         assert num_envs in (64, presets.get(preset, algorithm).config.num_envs)
 
 
-def test_what_runs_side_by_side_is_counted_once(benchmark):
-    covered = benchmark("profile").covered
+def test_time_that_several_threads_share_is_counted_once(benchmark):
+    covered = benchmark("phases").covered
     assert covered([(0.0, 4.0), (1.0, 2.0), (3.0, 5.0), (7.0, 8.0)]) == 6.0
     assert covered([]) == 0.0
+
+
+def test_the_phases_are_the_scopes_of_the_source(benchmark):
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert set(benchmark("phases").SCOPES) == set(re.findall(r'named_scope\("(\w+)"\)', source))
+
+
+def test_phases_share_out_the_time_of_the_operations(benchmark):
+    events = [("matmul", 0.0, 2.0), ("matmul", 2.0, 3.0), ("copy", 3.5, 4.0), ("gather", 4.0, 5.5)]
+    rows = benchmark("phases").phases(events, {"matmul": "network", "copy": "network", "gather": "resample"}, 6.0, 1)
+    assert [(row["phase"], row["milliseconds"], row["kernels"]) for row in rows] == [
+        ("network", 3500.0, 3),
+        ("resample", 1500.0, 1),
+        ("(idle)", 1000.0, 0),
+    ]
+    assert rows[0]["heaviest"] == {"matmul": 3000.0}
