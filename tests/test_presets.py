@@ -1,4 +1,4 @@
-"""The presets against the paper, row by row."""
+"""The presets against the paper's tables, row by row."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from spo.algorithms.registry import ALGORITHMS
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import Experiment, build, from_json, to_json
 
-# --- The paper's tables, as printed: table, column -> row -> value. A dash is left out. -------------------------------
+# --- The paper's tables, as printed: algorithm, column -> title of the table, row -> value. Dashes are left out. ------
 SPO = "SPO Hyperparameters for Continuous and Discrete Environments"
 TABLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("spo", "continuous"): (
@@ -268,7 +268,7 @@ TABLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ),
 }
 
-# --- Row -> field, by algorithm where a row means something else in one of them ---------------------------------------
+# --- Row -> field. OTHERWISE has the rows that mean something else for one algorithm. ---------------------------------
 ROWS = {
     "Actor & Critic Learning Rate": "learning_rate",
     "Actor Learning Rate": "actor_learning_rate",
@@ -330,13 +330,13 @@ OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
     "alphazero": {"Learning Rate": ("learning_rate",)},
     "sampled_alphazero": {"Actor Learning Rate": ("learning_rate",), "Critic Learning Rate": ("learning_rate",)},
 }
-# Rows that no field stands for, and why.
+# Rows without a field, and the reason.
 NO_FIELD = {
-    ("vmpo", "τ (Target Smoothing)"): "the target policy is copied every so many updates, which the next row says",
-    ("mpo", "Period"): "sequences may begin at every step of the replay, which is what flashbax's period 1 means",
+    ("vmpo", "τ (Target Smoothing)"): "the target policy is copied at the period of the last row",
+    ("mpo", "Period"): "sequences may begin at every step of the replay: period 1 of flashbax",
 }
 
-# --- What the tables leave open: our value, of one kind of actions or of both. docs/departures.md says why. -----------
+# --- Fields that the tables do not give: our value, by kind of actions or for both. docs/departures.md has the reasons. -
 ENVS = {"discrete": 768, "continuous": 1024}
 LEFT_OPEN: dict[str, dict[str, Any]] = {
     "spo": {
@@ -387,41 +387,8 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "search.unroll": {"discrete": 4, "continuous": 1},
     },
 }
-# Fields that are read for the other kind of actions alone.
+# Fields that only the other kind of actions uses.
 OTHER_KIND = {
-    "discrete": {
-        "initial_mean_multiplier",
-        "mean_kl_bound",
-        "initial_scale_multiplier",
-        "scale_kl_bound",
-        # of SMC-ENT: SAC's
-        "actor_learning_rate",
-        "dual_learning_rate",
-        "num_value_samples",
-        "target_entropy_per_dimension",
-    },
-    "continuous": {
-        "initial_multiplier",
-        "kl_bound",
-        "dirichlet_alpha",
-        "root_exploration_weight",
-        # of SMC-ENT: Munchausen-DQN's
-        "munchausen_coefficient",
-        "munchausen_clip",
-        "huber_delta",
-    },
-}
-KIND = {
-    "discrete": {
-        "initial_mean_multiplier",
-        "mean_kl_bound",
-        "initial_scale_multiplier",
-        "scale_kl_bound",
-        "root_action_noise",
-    },
-    "continuous": {"initial_multiplier", "kl_bound"},
-}
-KIND = {
     "paper/ant": "continuous",
     "paper/halfcheetah": "continuous",
     "paper/humanoid": "continuous",
@@ -448,13 +415,15 @@ def fields_of(algorithm: str, row: str) -> tuple[str, ...]:
     return OTHERWISE.get(algorithm, {}).get(row) or (() if (algorithm, row) in NO_FIELD else (ROWS[row],))
 
 
-def test_nothing_is_forgotten():
+def test_every_preset_and_algorithm_has_a_table():
     assert {name for name in presets.PRESETS if name.startswith("paper/")} == set(KIND)
-    assert {algorithm for algorithm, _ in TABLES} == set(ALGORITHMS) - {"gumbel_alphazero"}, "which the paper has not"
+    assert {algorithm for algorithm, _ in TABLES} == set(ALGORITHMS) - {"gumbel_alphazero"}, (
+        "the paper has no Gumbel AlphaZero"
+    )
 
 
 @pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
-def test_paper_presets_are_the_papers(preset: str, algorithm: str):
+def test_paper_presets_have_the_values_of_the_tables(preset: str, algorithm: str):
     experiment = presets.get(preset, algorithm)
     assert (experiment.task, experiment.algorithm) == (TASKS[preset], algorithm)
     config = flat(experiment.config)
@@ -469,7 +438,7 @@ def test_paper_presets_are_the_papers(preset: str, algorithm: str):
 
 
 @pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
-def test_every_field_is_in_the_table_or_left_open(preset: str, algorithm: str):
+def test_every_field_is_in_the_table_or_listed_as_open(preset: str, algorithm: str):
     kind = KIND[preset]
     config = flat(presets.get(preset, algorithm).config)
     in_table = {field for row in TABLES[algorithm, kind][1] for field in fields_of(algorithm, row)}
@@ -479,7 +448,7 @@ def test_every_field_is_in_the_table_or_left_open(preset: str, algorithm: str):
         if not isinstance(value, dict) or kind in value
     }
     unexplained = set(config) - in_table - set(open_fields) - OTHER_KIND[kind]
-    assert not unexplained, "neither in the paper's table nor among what it leaves open"
+    assert not unexplained, "neither in the paper's table nor in LEFT_OPEN"
     assert not in_table & set(open_fields)
     for field, value in open_fields.items():
         assert config[field] == value, field
@@ -489,9 +458,9 @@ def test_every_field_is_in_the_table_or_left_open(preset: str, algorithm: str):
 def test_paper_presets_follow_its_protocol(preset: str, algorithm: str):
     """Appendix "Statistical Precipice": 20 evaluations of 128 episodes, then 1 280 with the best parameters."""
     experiment = presets.get(preset, algorithm)
-    judged = experiment.evaluation
-    assert (judged.num_evaluations, judged.episodes, judged.final_episodes) == (20, 128, 1280)
-    assert (judged.use_search, judged.greedy) == (True, False)
+    evaluation = experiment.evaluation
+    assert (evaluation.num_evaluations, evaluation.episodes, evaluation.final_episodes) == (20, 128, 1280)
+    assert (evaluation.use_search, evaluation.greedy) == (True, False)
     assert experiment.steps == 1e8
     depth = 3 if algorithm == "smc_ent" and KIND[preset] == "continuous" else None  # the paper's footnote
     assert experiment.network == NetworkConfig(width=None, depth=depth, channels=None, dtype="float32")
@@ -506,32 +475,40 @@ def test_presets_survive_json(preset: str, algorithm: str):
     assert from_json(to_json(experiment)) == experiment
 
 
-def test_the_default_is_small_and_judged_on_four_scrambles():
+def test_the_default_is_small_and_evaluates_on_four_scrambles():
     default = presets.get("default")
     assert default.task == "rubiks_cube"
     assert default.task_options == {"min_scrambles": 1, "max_scrambles": 4, "eval_scrambles": 4}
     assert not default.config.trust_region
 
 
-def test_the_tuned_run_in_the_results_is_that_of_the_preset_and_of_spo_alone():
+def test_the_tuned_preset_has_the_settings_of_its_recorded_run_and_is_for_spo_alone():
     folder = pathlib.Path(__file__).parents[1] / "results" / "runs" / "h200" / "spo_rubiks_cube_tuned"
     recorded = json.loads((folder / "config.json").read_text("utf-8"))
     settings = {name: value for name, value in recorded.items() if name not in ("spo_version", "start_from")}
     assert from_json(settings) == presets.get("tuned/rubiks_cube")
-    with pytest.raises(ValueError, match="spo alone: ppo has those of paper/rubiks_cube"):
+    with pytest.raises(ValueError, match="spo alone: use paper/rubiks_cube for ppo"):
         presets.get("tuned/rubiks_cube", "ppo")
 
 
-def test_an_unknown_name_is_answered_with_the_nearest():
+def test_an_unknown_name_is_answered_with_the_closest():
     with pytest.raises(ValueError, match=r"no preset 'paper/rubik_cube'\. Did you mean 'paper/rubiks_cube'"):
         presets.get("paper/rubik_cube")
     with pytest.raises(ValueError, match=r"no algorithm 'pppo'\. Did you mean 'ppo'"):
         presets.get("default", "pppo")
 
 
+def test_another_task_drops_the_options_and_the_sizes_of_the_preset():
+    tuned = presets.get("tuned/rubiks_cube")
+    other = presets.get("tuned/rubiks_cube", task="tiny/chain")
+    assert (other.task, other.task_options, other.network) == ("tiny/chain", {}, NetworkConfig(dtype="bfloat16"))
+    assert (other.config, other.steps, other.evaluation) == (tuned.config, tuned.steps, tuned.evaluation)
+    assert presets.get("tuned/rubiks_cube", task="rubiks_cube") == tuned
+
+
 @pytest.mark.parametrize("algorithm", ["spo", "smc_ent"])
 def test_the_papers_presets_resample_as_the_paper_does(algorithm: str, monkeypatch: pytest.MonkeyPatch):
-    """Whatever the library's own default is: SMC-ENT has no setting for it."""
+    """They do so whatever the library's default is. SMC-ENT has no setting for it."""
     used = []
 
     def recorded(*arguments: Any, **settings: Any) -> Any:

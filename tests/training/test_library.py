@@ -1,15 +1,21 @@
 """Training as a function call is the run that `spo train` would have made, on a world that need not have a name."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import spo
 from spo import environments
+from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.networks.config import NetworkConfig
 from spo.training import intervals, loop
+from spo.training.experiment import EvaluationConfig
 from spo.training.library import Agent
 from spo.training.run_folder import load_learner
 from training.comparing import assert_same_bits, records
@@ -62,3 +68,58 @@ def test_a_number_that_is_none_stops_it(monkeypatch: pytest.MonkeyPatch):
 def test_nothing_to_do_is_refused():
     with pytest.raises(ValueError, match="steps must be at least 1"):
         train_as_library(steps=0)
+
+
+BANDIT_CONFIG = SPOConfig(
+    num_envs=16,
+    rollout_length=8,
+    sequence_length=8,
+    batch_size=16,
+    learning_rate=1e-2,
+    search=SearchConfig(num_particles=8, horizon=1, unroll=1),
+)
+BANDIT_NETWORK = NetworkConfig(width=16, depth=1)
+
+
+def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
+    """The arms pay 0, 0.5 and 1."""
+    seen: list[dict[str, float]] = []
+    evaluation = EvaluationConfig(num_evaluations=2, episodes=32, final_episodes=64)
+    environment = spo.environments.make("tiny/bandit").train
+    settings = {"config": BANDIT_CONFIG, "network": BANDIT_NETWORK, "evaluation": evaluation}
+    agent = spo.train(environment, steps=2000, **settings, on_evaluation=seen.append)
+    state, timestep = environment.reset(jax.random.key(1))
+    assert int(agent.act(jax.random.key(2), state, timestep, greedy=True)) == 2
+    assert int(agent.act(jax.random.key(2), None, timestep, use_search=False, greedy=True)) == 2
+    assert agent.summary["final"]["return"] > 0.8  # untrained: 0.5
+    assert agent.summary["evaluations"] == seen
+    assert [entry["env_steps"] for entry in seen] == [1024, 2048]
+
+
+def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest.MonkeyPatch):
+    """The evaluations return given scores, which rise or fall."""
+
+    def params(steps: float, *returns: float) -> Any:
+        answers = iter([-1.0, *returns])  # the first is of untrained parameters
+        monkeypatch.setattr(intervals, "_evaluate", lambda *_, **__: {"episode/return": jnp.array([next(answers)])})
+        evaluation = EvaluationConfig(num_evaluations=len(returns))
+        agent = spo.train("tiny/bandit", steps, config=BANDIT_CONFIG, network=BANDIT_NETWORK, evaluation=evaluation)
+        return jax.tree.leaves(agent.params)
+
+    def same(first: Any, second: Any) -> bool:
+        return all(bool(jnp.all(a == b)) for a, b in zip(first, second, strict=True))
+
+    early, late = params(1024, 1.0), params(2048, 0.0, 1.0)
+    assert same(params(2048, 1.0, 0.0), early)
+    assert not same(early, late)
+
+
+def test_an_argument_of_a_wrong_type_is_refused():
+    with pytest.raises(ValueError, match="Can't train on a int: give a"):
+        spo.train(3)
+
+
+def test_importing_spo_does_not_import_jax():
+    script = "import spo, sys; assert 'jax' not in sys.modules; assert not hasattr(spo, 'trian'); print(spo.train)"
+    printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert "function train" in printed

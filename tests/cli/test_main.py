@@ -1,14 +1,19 @@
+"""The command `spo`: help, and the commands that need no run."""
+
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("tyro")
 
 from spo._version import __version__
-from spo.cli import main
+from spo.cli import COMMANDS, main
 from spo.environments import boxoban
 
 
 def _run(capsys, *arguments):
-    """(exit code, what was printed, what was printed as an error)"""
+    """Returns the exit code, the standard output and the standard error of a command."""
     code = 0
     try:
         main(arguments)
@@ -26,9 +31,19 @@ def test_help_names_the_commands(capsys):
     for arguments in ((), ("--help",)):
         code, printed, _ = _run(capsys, *arguments)
         assert code == 0
-        assert "envs" in printed
-        assert "download" in printed
-        assert "compare" in printed
+        for command in COMMANDS:
+            assert f"• {command} " in printed
+
+
+def test_python_m_spo_is_the_command_and_its_help_imports_no_jax():
+    script = "import runpy, sys; sys.argv = ['spo']\n"
+    script += "try: runpy.run_module('spo', run_name='__main__')\n"
+    script += "except SystemExit: print('jax' in sys.modules)"
+    process = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert "usage: spo [-h]" in process.stdout
+    assert process.stdout.endswith("False\n")
+    process = subprocess.run([sys.executable, "-m", "spo", "--version"], check=True, capture_output=True, text=True)
+    assert process.stdout == f"{__version__}\n"
 
 
 def test_envs_shows_sizes(capsys):
@@ -39,7 +54,7 @@ def test_envs_shows_sizes(capsys):
     assert "sokoban" not in printed
 
 
-def test_envs_builds_other_libraries_worlds_only_when_asked(capsys):
+def test_envs_builds_environments_of_other_libraries_only_on_request(capsys):
     pytest.importorskip("jumanji")
     _, printed, _ = _run(capsys, "envs", "--filter", "jumanji/game_2048")
     assert "4 discrete" not in printed
@@ -48,7 +63,7 @@ def test_envs_builds_other_libraries_worlds_only_when_asked(capsys):
     assert "4 discrete" in printed
 
 
-def test_envs_without_a_match_is_a_sentence(capsys):
+def test_envs_without_a_match_prints_a_sentence(capsys):
     code, _, error = _run(capsys, "envs", "--filter", "chess")
     assert code == 2
     assert error == "spo: No environment has 'chess' in its name: `spo envs` lists all of them.\n"
@@ -78,7 +93,7 @@ def test_download_passes_its_arguments_on(capsys, monkeypatch, tmp_path, complet
 
 
 @pytest.mark.parametrize("splits", [("easy",), ()])
-def test_download_of_an_unknown_split_is_a_sentence(capsys, tmp_path, splits):
+def test_download_of_an_unknown_split_prints_a_sentence(capsys, tmp_path, splits):
     code, _, error = _run(capsys, "download", "boxoban", *splits, "--folder", str(tmp_path))
     assert code == 2
     assert error.startswith("spo: ")

@@ -1,0 +1,276 @@
+"""One small run through every command."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tyro")
+pytest.importorskip("flax")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import spo
+from cli.command import spo_command
+from spo.cli import main, saved
+from spo.environments import rendering
+from spo.training import experiment, library, loop, processes
+from spo.training.experiment import EvaluationConfig, Experiment
+
+TINY = (
+    *("--task.size", "2", "--task.max-scrambles", "2", "--task.eval-scrambles", "1", "--task.time-limit", "4"),
+    *("--steps", "192", "--num-seeds", "2", "--num-devices", "1", "--logs-per-evaluation", "1"),
+    *("--num-envs", "8", "--rollout-length", "4", "--sequence-length", "4", "--num-updates", "1"),
+    *("--batch-size", "4", "--replay-size", "256", "--network.width", "16", "--network.depth", "1"),
+    *("--search.num-particles", "4", "--search.horizon", "2", "--search.unroll", "1"),
+    *("--evaluation.num-evaluations", "2", "--evaluation.episodes", "16", "--evaluation.final-episodes", "32"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run with two seeds."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    main(["train", *TINY, "--run", str(folder)])
+    return folder
+
+
+# --- spo train --------------------------------------------------------------------------------------------------------
+def test_train_writes_settings_summary_and_picture(run: Path):
+    assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    config = json.loads((run / "config.json").read_text())
+    assert config["config"]["search"]["num_particles"] == 4
+    assert json.loads((run / "summary.json").read_text())["env_steps"] == 192
+
+
+def test_train_ends_with_a_report_and_a_finished_run_has_nothing_to_resume(run: Path, capsys):
+    result = spo_command(capsys, "train", "--resume", str(run))
+    assert result.code == 0
+    assert "nothing to resume" in result.out
+    assert "Trained spo on rubiks_cube, size 2" in result.out
+    assert f"spo evaluate {run}" in result.out
+
+
+def test_resume_uses_the_settings_of_the_run(run: Path, capsys, requested):
+    assert spo_command(capsys, "train", "--resume", str(run)).code == 0
+    resumed, folder, options = requested.pop()
+    assert (resumed.num_seeds, resumed.config.search.num_particles, resumed.task_options["size"]) == (2, 4, 2)
+    assert (folder, options["resume"]) == (run, True)
+    result = spo_command(capsys, "train", "--resume", str(run), "--run", "elsewhere")
+    assert (result.code, "leave --run out" in result.err) == (2, True)
+
+
+def test_one_of_several_processes_joins_the_others_before_it_trains(capsys, monkeypatch, tmp_path):
+    calls: list[str] = []
+    monkeypatch.setattr(processes, "join", lambda: calls.append("join"))
+    monkeypatch.setattr(processes, "is_first", lambda: False)  # only the first process draws and prints
+    monkeypatch.setattr(loop, "train", lambda *_, **__: calls.append("train"))
+    result = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--distributed")
+    assert (result.code, result.out, calls) == (0, "", ["join", "train"])
+
+
+def test_a_device_without_enough_memory_prints_what_to_lower(capsys, monkeypatch, tmp_path):
+    def exhausted(*_: Any, **__: Any) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte.")
+
+    monkeypatch.setattr(loop, "train", exhausted)
+    result = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--quiet")
+    assert result.code == 2
+    assert "ran out of memory" in result.err
+    assert "--num-envs" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_folder_with_a_run_is_not_overwritten(run: Path, capsys):
+    result = spo_command(capsys, "train", *TINY, "--run", str(run))
+    assert result.code == 2
+    assert "holds a run already" in result.err
+
+
+# --- spo evaluate -----------------------------------------------------------------------------------------------------
+def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkeypatch):
+    searches, calls = [], []
+
+    def build(chosen: Experiment) -> experiment.Built:
+        """Builds, and records how the evaluation is called."""
+        built = real_build(chosen)
+        searches.append(chosen.config.search)
+
+        def evaluate(learner: Any, key: Any, *how: Any) -> Any:
+            calls.append(how)
+            return built.program.evaluate(learner, key, *how)
+
+        return built._replace(program=built.program._replace(evaluate=evaluate))
+
+    real_build = experiment.build
+    monkeypatch.setattr(experiment, "build", build)
+    out = tmp_path / "result.json"
+    answer = spo_command(capsys, "evaluate", str(run), "--search.horizon", "3", "--episodes", "8", "--out", str(out))
+    assert answer.code == 0, answer.err
+    assert (searches[-1].horizon, searches[-1].num_particles) == (3, 4)
+    assert calls == [(8, True, False)]  # episodes, use_search, greedy
+    result = json.loads(out.read_text())
+    assert (result["search"]["horizon"], result["search"]["num_particles"]) == (3, 4)
+    assert (result["parameters"], result["episodes"], result["greedy"]) == ("best", 8, False)
+    for name in ("solved", "return", "length"):
+        assert len(result["per_seed"][name]) == 2
+        assert result[name]["low"] <= result[name]["mean"] <= result[name]["high"]
+        assert result[name]["mean"] == pytest.approx(sum(result["per_seed"][name]) / 2)
+    assert 0 < result["seconds_per_step"] < 10
+    assert "95 % interval" in answer.out
+    assert "ms for one action" in answer.out
+
+
+@pytest.mark.slow  # trains a run of its own
+def test_evaluate_a_tree_search_with_another_number_of_simulations(capsys, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "result.json"
+    sizes = ["--num-envs", "4", "--rollout-length", "4", "--sequence-length", "4", "--batch-size", "4"]
+    sizes += ["--num-updates", "1", "--num-simulations", "4", "--network.width", "8", "--steps", "16"]
+    sizes += ["--evaluation.num-evaluations", "1", "--evaluation.episodes", "2", "--evaluation.final-episodes", "2"]
+    result = spo_command(capsys, "train", "default", "--algorithm", "alphazero", *sizes, "--run", str(run), "--quiet")
+    assert result.code == 0, result.err
+    arguments = ["--num-simulations", "9", "--episodes", "2", "--out", str(out)]
+    assert spo_command(capsys, "evaluate", str(run), *arguments).code == 0
+    assert json.loads(out.read_text())["num_simulations"] == 9
+
+
+def test_evaluate_with_the_policy_alone_gives_the_same_result_twice(run: Path, capsys, tmp_path, monkeypatch):
+    results, timed = [], []
+    real_make_agent = library.make_agent
+
+    def make_agent(algorithm: Any, learner: Any, summary: Any) -> Any:
+        def act(*arguments: Any, **how: Any) -> Any:
+            timed.append(how)
+            return agent.act(*arguments, **how)
+
+        agent = real_make_agent(algorithm, learner, summary)
+        return agent._replace(act=act)
+
+    monkeypatch.setattr(library, "make_agent", make_agent)
+    switches = ("--policy-only", "--greedy", "--last", "--episodes", "8", "--seed", "5")
+    for name in ("a", "b"):
+        assert spo_command(capsys, "evaluate", str(run), *switches, "--out", str(tmp_path / name)).code == 0
+        results.append(json.loads((tmp_path / name).read_text()))
+    assert results[0]["search"] is None
+    assert results[0]["parameters"] == "last"
+    assert results[0]["per_seed"] == results[1]["per_seed"]
+    assert timed[0] == {"use_search": False, "greedy": True}  # the timing is of the actions that were evaluated
+
+
+def test_evaluate_lists_the_options_of_the_search(run: Path, capsys):
+    result = spo_command(capsys, "evaluate", str(run), "--search.depth", "3")
+    assert result.code == 2
+    assert "Unrecognized options: --search.depth" in result.err
+    assert "--search.horizon" in spo_command(capsys, "evaluate", str(run), "--help").out
+    result = spo_command(capsys, "evaluate", "nowhere")
+    assert (result.code, "holds no run" in result.err) == (2, True)
+    result = spo_command(capsys, "evaluate", "--episodes", "3", str(run))
+    assert (result.code, f"Name the run first: spo evaluate {run}" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("episodes", [0, -1])
+def test_evaluate_needs_an_episode(run: Path, capsys, episodes):
+    result = spo_command(capsys, "evaluate", str(run), "--episodes", str(episodes))
+    assert (result.code, "ask for 1 or more" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("evaluation", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_evaluate_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, evaluation):
+    """Unless an option says otherwise: the two results are compared with each other."""
+    played: list[Any] = []
+
+    def evaluate(chosen: Any) -> None:
+        played.append(chosen)
+        raise ValueError("No episode is needed.")
+
+    monkeypatch.setattr(saved, "_evaluate", evaluate)
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "No episode is needed." in spo_command(capsys, "evaluate", str(tmp_path)).err
+    assert (played[0].greedy, played[0].policy_only) == (evaluation.greedy, not evaluation.use_search)
+    spo_command(capsys, "evaluate", str(tmp_path), "--no-greedy", "--no-policy-only")
+    assert (played[1].greedy, played[1].policy_only) == (False, False)
+
+
+# --- spo render -------------------------------------------------------------------------------------------------------
+def test_render_writes_an_animation(run: Path, capsys, tmp_path):
+    from PIL import Image
+
+    out = tmp_path / "episode.gif"
+    result = spo_command(capsys, "render", str(run), "--out", str(out), "--episodes", "2", "--member", "1")
+    assert result.code == 0, result.err
+    with Image.open(out) as picture:
+        assert 3 <= picture.n_frames <= 2 * 5  # two episodes of one to four steps; equal neighbours are merged
+    assert "2 episode(s)" in result.out
+    result = spo_command(capsys, "render", str(run), "--member", "2")
+    assert (result.code, "has 2 seed(s)" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("evaluation", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, evaluation):
+    played: list[dict[str, bool]] = []
+
+    def frames(environment: Any, act: Any, key: Any, max_steps: int) -> list[np.ndarray]:
+        played.append(act.keywords)
+        return [np.zeros((4, 4, 3), np.uint8)]
+
+    monkeypatch.setattr(rendering, "rollout_frames", frames)
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for options in ((), ("--greedy", "--policy-only")):
+        result = spo_command(capsys, "render", str(tmp_path / "run"), "--out", str(tmp_path / "x.gif"), *options)
+        assert result.code == 0, result.err
+    as_evaluated = {"use_search": evaluation.use_search, "greedy": evaluation.greedy}
+    assert played == [as_evaluated, {"use_search": False, "greedy": True}]
+
+
+# --- spo runs, spo export, and loading --------------------------------------------------------------------------------
+def test_runs_lists_it(run: Path, capsys):
+    result = spo_command(capsys, "runs", str(run.parent))
+    row = next(line for line in result.out.splitlines() if line.strip().startswith("tiny"))
+    for words in ("rubiks_cube", "spo x 2", "192", "solved", "finished"):
+        assert words in row
+    result = spo_command(capsys, "runs", str(run / "checkpoints"))
+    assert (result.code, "There is no run in" in result.err) == (2, True)
+
+
+def test_train_starts_from_an_exported_file(run: Path, capsys, tmp_path):
+    file = tmp_path / "learner.npz"
+    assert spo_command(capsys, "export", str(run), str(file), "--which", "last").code == 0
+    result = spo_command(capsys, "train", *TINY, "--from", str(file), "--run", str(tmp_path / "next"), "--quiet")
+    assert (result.code, result.out) == (0, ""), result.err
+    assert json.loads((tmp_path / "next" / "config.json").read_text())["start_from"]["which"] == "last"
+
+
+def test_an_exported_file_evaluates_like_its_run(run: Path, capsys, tmp_path):
+    file = tmp_path / "learner.npz"
+    assert spo_command(capsys, "export", str(run), str(file)).code == 0
+    results = []
+    for source in (run, file):
+        out = tmp_path / "result.json"
+        result = spo_command(capsys, "evaluate", str(source), "--episodes", "8", "--out", str(out))
+        assert result.code == 0, result.err
+        results.append(json.loads(out.read_text()))
+    assert results[0]["per_seed"] == results[1]["per_seed"]
+    assert results[0]["search"] == results[1]["search"]
+    result = spo_command(capsys, "evaluate", str(file), "--last")
+    assert (result.code, "holds the best parameters" in result.err) == (2, True)
+    agents = [spo.load(source, member=1) for source in (run, file)]
+    jax.tree.map(np.testing.assert_array_equal, agents[0].params, agents[1].params)
+    assert agents[1].summary == {}
+
+
+def test_load_gives_an_agent(run: Path):
+    agents = [spo.load(run, member=member) for member in (0, 1)]
+    assert agents[0].summary["env_steps"] == 192
+    leaves = [jax.tree.leaves(agent.params) for agent in agents]
+    assert all(first.shape == second.shape for first, second in zip(*leaves, strict=True))
+    assert any(jnp.any(first != second) for first, second in zip(*leaves, strict=True))
+    with pytest.raises(ValueError, match=r"There are 2 seed.s., counted from 0: there is no member 2"):
+        spo.load(run, member=2)
