@@ -336,7 +336,7 @@ NO_FIELD = {
     ("mpo", "Period"): "sequences may begin at every step of the replay: period 1 of flashbax",
 }
 
-# --- Fields that the tables do not give: our value, by kind of actions or for both. docs/departures.md has the reasons. -
+# --- Fields that the tables do not give: our value, by kind of actions or for both (docs/departures.md). --------------
 ENVS = {"discrete": 768, "continuous": 1024}
 LEFT_OPEN: dict[str, dict[str, Any]] = {
     "spo": {
@@ -417,9 +417,8 @@ def fields_of(algorithm: str, row: str) -> tuple[str, ...]:
 
 def test_every_preset_and_algorithm_has_a_table():
     assert {name for name in presets.PRESETS if name.startswith("paper/")} == set(KIND)
-    assert {algorithm for algorithm, _ in TABLES} == set(ALGORITHMS) - {"gumbel_alphazero"}, (
-        "the paper has no Gumbel AlphaZero"
-    )
+    # The paper has no Gumbel AlphaZero.
+    assert {algorithm for algorithm, _ in TABLES} == set(ALGORITHMS) - {"gumbel_alphazero"}
 
 
 @pytest.mark.parametrize(("preset", "algorithm"), PAIRS)
