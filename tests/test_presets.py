@@ -389,6 +389,29 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
 }
 # Fields that only the other kind of actions uses.
 OTHER_KIND = {
+    "discrete": {
+        "initial_mean_multiplier",
+        "mean_kl_bound",
+        "initial_scale_multiplier",
+        "scale_kl_bound",
+        # SMC-ENT: of its soft actor-critic
+        "actor_learning_rate",
+        "dual_learning_rate",
+        "num_value_samples",
+        "target_entropy_per_dimension",
+    },
+    "continuous": {
+        "initial_multiplier",
+        "kl_bound",
+        "dirichlet_alpha",
+        "root_exploration_weight",
+        # SMC-ENT: of its Munchausen DQN
+        "munchausen_coefficient",
+        "munchausen_clip",
+        "huber_delta",
+    },
+}
+KIND = {
     "paper/ant": "continuous",
     "paper/halfcheetah": "continuous",
     "paper/humanoid": "continuous",
