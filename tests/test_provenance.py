@@ -1,0 +1,22 @@
+"""Tests of the commit that runs and measurements are stored with."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spo import provenance
+
+
+def test_the_commit_is_of_the_source_and_not_of_a_project_that_it_is_installed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "tracked.py").touch()
+    (tmp_path / "installed.py").touch()
+    author = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "tracked.py"], [*author, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "installed.py"))
+    assert provenance.git_commit() is None
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "tracked.py"))
+    assert len(provenance.git_commit() or "") == 40
