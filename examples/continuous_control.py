@@ -1,10 +1,10 @@
-"""A search makes a poor continuous policy a good one: a linear-quadratic toy, where the best possible is known.
+"""Search with a random continuous policy, compared with the optimal controller of a linear-quadratic problem.
 
     python examples/continuous_control.py
 
-A mass on a line is to be brought to rest at 0 by pushing it. The policy knows nothing: it pushes at random. Searching
-with that same policy before every push, and taking the heaviest first action, comes close to the optimal controller,
-which the Riccati equation gives.
+The task is to bring a mass on a line to rest at 0 by pushing it. The policy pushes at random. A search with this policy
+before every push takes the first action with the largest weight. Its cost comes close to that of the optimal controller,
+which solves the Riccati equation.
 """
 
 import functools
@@ -17,7 +17,7 @@ from spo import distributions
 from spo.search import ModelOutput, Root, search
 
 TIME_STEP = 0.3
-DYNAMICS = np.array([[1.0, TIME_STEP], [0.0, 1.0]])  # (position, speed) -> the same, one step on
+DYNAMICS = np.array([[1.0, TIME_STEP], [0.0, 1.0]])  # from (position, speed) to the next (position, speed)
 INPUT = np.array([[0.0], [TIME_STEP]])
 STATE_COST, ACTION_COST = np.diag([1.0, 0.1]), np.array([[0.1]])
 NUM_STEPS, NUM_EPISODES = 25, 32
@@ -25,7 +25,7 @@ HORIZON, TEMPERATURE = 8, 0.3
 
 
 def step(state, action):
-    """(next state, reward), the reward being minus the cost."""
+    """Returns the next state and the reward, which is the negative cost."""
     next_state = jnp.asarray(DYNAMICS, state.dtype) @ state + jnp.asarray(INPUT, state.dtype) @ action
     cost = (
         state @ jnp.asarray(STATE_COST, state.dtype) @ state + action @ jnp.asarray(ACTION_COST, state.dtype) @ action
@@ -38,7 +38,7 @@ def poor_policy(_state) -> distributions.Gaussian:
 
 
 def crude_value(state) -> jax.Array:
-    """A guess at what is to come: being far away, or fast, will cost something."""
+    """Returns a rough value estimate: a large distance or speed is costly."""
     return -3.0 * jnp.sum(state**2)
 
 
@@ -76,7 +76,7 @@ def act_by_search(key, states, *, num_particles: int):
 
 
 def optimal_gain() -> np.ndarray:
-    """K of the best controller, action = -K state, by iterating the Riccati equation."""
+    """Returns the gain K of the optimal controller, action = -K state, by iterating the Riccati equation."""
     cost_to_go = STATE_COST
     for _ in range(500):
         gain = np.linalg.solve(ACTION_COST + INPUT.T @ cost_to_go @ INPUT, INPUT.T @ cost_to_go @ DYNAMICS)
@@ -90,7 +90,7 @@ def act_optimally(_key, states):
 
 @functools.partial(jax.jit, static_argnames="act")
 def mean_cost(act) -> jax.Array:
-    """Of NUM_EPISODES episodes from the same random starts."""
+    """Returns the mean cost of NUM_EPISODES episodes. The random start states are the same for every controller."""
 
     def advance(states, key):
         states, rewards = jax.vmap(step)(states, act(key, states))
@@ -103,7 +103,7 @@ def mean_cost(act) -> jax.Array:
 
 def main() -> dict[str, float]:
     controllers = {
-        "the policy alone": act_at_random,
+        "policy alone": act_at_random,
         "search, 8 particles": functools.partial(act_by_search, num_particles=8),
         "search, 64 particles": functools.partial(act_by_search, num_particles=64),
         "search, 512 particles": functools.partial(act_by_search, num_particles=512),

@@ -1,43 +1,83 @@
-"""What the documents say is run: code blocks, the notebook, the names of make's targets and links between files."""
+"""Tests of the documents: code blocks run, commands and names exist, links work, figures are the stored ones."""
 
+import importlib
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A block that takes too long, or needs what a test has not, stands below a comment that readers of the page don't see.
+FENCE = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced code block."""
+
+    language: str
+    code: str
+    line: int  # first line of the code in its page, counted from 0
+    runs: bool
 
 
 def page_name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def python_blocks(markdown: str) -> list[str]:
-    """The blocks, each moved down to its own line of the page, so that a traceback points into the document."""
-    return ["\n" * markdown.count("\n", 0, match.start(1)) + match.group(1) for match in FENCE.finditer(markdown)]
+def blocks(path: Path, language: str) -> list[Block]:
+    page = path.read_text("utf-8")
+    found = [Block(m[2], m[3], page.count("\n", 0, m.start(3)), runs=not m[1]) for m in FENCE.finditer(page)]
+    return [block for block in found if block.language == language]
 
 
+def pages_with(language: str) -> list[Path]:
+    return [path for path in PAGES if any(block.runs for block in blocks(path, language))]
+
+
+# --- Code ------------------------------------------------------------------------------------------------------------
 def run_page(path: Path) -> None:
-    """All blocks of a page share one namespace, as a reader would type them."""
+    """Runs the Python blocks of a page in one namespace. Line numbers in a traceback are those of the page."""
     namespace = {"__name__": "__main__"}
-    for block in python_blocks(path.read_text(encoding="utf-8")):
-        exec(compile(block, path, "exec"), namespace)
+    for block in blocks(path, "python"):
+        if block.runs:
+            exec(compile("\n" * block.line + block.code, path, "exec"), namespace)
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if python_blocks(path.read_text("utf-8"))], ids=page_name)
-def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("path", pages_with("python"), ids=page_name)
+def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     run_page(path)
 
 
-def test_readme_and_guides_have_code():
-    for name in ("README.md", "docs/one_page.md", "docs/search.md"):
-        assert python_blocks((ROOT / name).read_text("utf-8")), f"{name} lost its code"
+@pytest.mark.program
+@pytest.mark.parametrize("path", pages_with("bash"), ids=page_name)
+def test_shell_blocks_run(path: Path, tmp_path: Path):
+    script = "set -e\n" + "".join(block.code for block in blocks(path, "bash") if block.runs)
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=os.environ | {"PATH": commands}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_code_has_a_language_and_no_indented_block_hides_a_command():
+    for path in PAGES:
+        page = path.read_text("utf-8")
+        assert not blocks(path, ""), f"{page_name(path)} has a block without a language"
+        assert not re.search(r"^ {4}(spo|make|python|pip) ", page, re.MULTILINE), f"{page_name(path)}: use ```bash"
+
+
+def test_guides_have_code():
+    for name in ("README.md", "docs/architecture.md", "docs/own_environment.md", "docs/search.md"):
+        assert any(block.runs for block in blocks(ROOT / name, "python")), f"{name} has no code that runs"
 
 
 def test_a_broken_block_fails_at_its_line(tmp_path: Path):
@@ -48,26 +88,13 @@ def test_a_broken_block_fails_at_its_line(tmp_path: Path):
     assert failure.traceback[-1].lineno + 1 == 10
 
 
-def test_make_targets_that_documents_name_exist():
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    for path in PAGES:
-        code = re.findall(r"`make ([a-z-]+)|^(?: {4})?make ([a-z-]+)", path.read_text("utf-8"), re.MULTILINE)
-        named = {first or second for first, second in code}
-        assert named <= targets, f"{page_name(path)} names {named - targets}, which make doesn't know"
+def test_a_marked_block_is_not_run(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: takes long -->\n```python\nraise SystemExit\n```\n")
+    run_page(page)
 
 
-def test_links_between_files_lead_somewhere():
-    for path in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)\)", path.read_text("utf-8")):
-            if "://" in target:
-                continue
-            file = path.parent / target
-            as_notebook = file.with_suffix(".py")  # pages of the site are made from notebooks
-            assert file.exists() or as_notebook in NOTEBOOKS, f"{page_name(path)} links to {target}"
-
-
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=page_name)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_notebooks_run(path: Path, tmp_path: Path):
@@ -78,7 +105,141 @@ def test_notebooks_run(path: Path, tmp_path: Path):
     assert any(cell.get("outputs") for cell in notebook.cells)
 
 
-def test_performance_tables_show_the_stored_figures():
+# --- Commands --------------------------------------------------------------------------------------------------------
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """Returns the page and the arguments of every command in a shell block that starts with `program`."""
+    lines = [(page_name(path), line) for path in PAGES for b in blocks(path, "bash") for line in b.code.splitlines()]
+    return [(page, shlex.split(line, comments=True)[1:]) for page, line in lines if line.startswith(f"{program} ")]
+
+
+def test_training_commands_have_options_that_exist(monkeypatch: pytest.MonkeyPatch):
+    """Each `spo train` is parsed and its experiment is made, but not run."""
+    training = pytest.importorskip("spo.cli.training")
+    made = []
+    monkeypatch.setattr(training, "run", lambda experiment, *_, **__: made.append(experiment))
+    typed = [(page, arguments) for page, arguments in commands("spo") if arguments[0] == "train"]
+    typed = [(page, arguments) for page, arguments in typed if "--resume" not in arguments]
+    for page, arguments in typed:
+        try:
+            training.train(*arguments[1:])
+        except (SystemExit, ValueError) as error:
+            pytest.fail(f"{page}: spo {shlex.join(arguments)} is refused: {error}")
+    assert len(made) == len(typed) > 10
+
+
+def test_subcommands_exist():
+    cli = importlib.import_module("spo.cli")
+    for page, arguments in commands("spo"):
+        assert arguments[0] in cli.COMMANDS, f"{page}: spo {arguments[0]}"
+
+
+def test_programs_exist():
+    for page, arguments in commands("python"):
+        if arguments[0].endswith(".py"):
+            assert (ROOT / arguments[0]).exists(), f"{page}: python {arguments[0]}"
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for path in PAGES:
+        named = set(re.findall(r"(?:`|^)make ([a-z-]+)", path.read_text("utf-8"), re.MULTILINE))
+        assert named <= targets, f"{page_name(path)} names {named - targets}, which the Makefile does not have"
+
+
+# --- Names and links -------------------------------------------------------------------------------------------------
+def resolves(name: str) -> bool:
+    """Returns True for the dotted name of a module, or of something in a module."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            fields = getattr(value, "__dataclass_fields__", {})
+            if not hasattr(value, part) and part not in fields:
+                return False
+            value = getattr(value, part, None)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_names_in_the_text_exist(path: Path):
+    names = re.findall(r"`(spo(?:\.\w+)+)(?:\([^`]*\))?`", path.read_text("utf-8"))
+    missing = sorted({name for name in names if not resolves(name)})
+    assert not missing, f"{page_name(path)} names {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_files_in_the_text_exist(path: Path):
+    text = path.read_text("utf-8")
+    files = re.findall(r"`((?:docs|results|tests|tools|experiments|benchmarks|examples|spo)/[\w./-]+)`", text)
+    missing = [file for file in files if not ((ROOT / file).exists() or (ROOT / "src" / file).exists())]
+    assert not missing, f"{page_name(path)} names {', '.join(missing)}"
+
+
+def test_links_between_files_work():
+    for path in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text("utf-8")):
+            if "://" in target:
+                continue
+            file = path.parent / target
+            as_notebook = file.with_suffix(".py")  # pages of the site are made from notebooks
+            assert file.exists() or as_notebook in NOTEBOOKS, f"{page_name(path)} links to {target}"
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert f": {path.relative_to(ROOT / 'docs').as_posix()}\n" in navigation, page_name(path)
+
+
+# --- Size and figures ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "limit"), [("README.md", 120), ("docs/performance.md", 150), ("results/README.md", 20)], ids=str
+)
+def test_pages_stay_short(name: str, limit: int):
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= limit
+
+
+def test_tables_show_the_stored_figures():
     script = ROOT / "tools" / "performance_tables.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_readme_quotes_the_summary_of_the_tuned_run():
+    folder = ROOT / "results" / "runs" / "h200" / "spo_rubiks_cube_tuned"
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    low, high = summary["final_solve_rate_interval"]
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert f"solves {summary['final_solve_rate']:.1%}".replace("%", " %") in readme
+    assert f"of {summary['final_solve_rate_episodes']:,} cubes" in readme
+    assert f"interval {100 * low:.1f} to {100 * high:.1f} %" in readme
+    assert f"training took {summary['training_seconds']:.0f} s" in readme
+
+
+# --- API -------------------------------------------------------------------------------------------------------------
+def test_every_field_in_the_api_has_a_meaning():
+    """Each field of a class on an API page has a docstring, a comment or a line under `Attributes:`."""
+    griffe = pytest.importorskip("griffe")
+    extensions = griffe.load_extensions(str(ROOT / "tools" / "mkdocs_field_comments.py"))
+    package = griffe.load("spo", search_paths=[str(ROOT / "src")], extensions=extensions)
+    missing = []
+    for path in (ROOT / "docs" / "api").glob("*.md"):
+        for name in re.findall(r"^::: spo\.([\w.]+)", path.read_text("utf-8"), re.MULTILINE):
+            shown = package[name].final_target if package[name].is_alias else package[name]
+            members = [member for member in shown.members.values() if not member.is_alias and member.is_class]
+            classes = [shown] if shown.is_class else members
+            for kind in classes:
+                if not kind.name.startswith("_"):
+                    missing += fields_without_meaning(kind)
+    assert not missing, f"no description: {', '.join(sorted(missing))}"
+
+
+def fields_without_meaning(kind) -> list[str]:
+    described = kind.docstring.value if kind.docstring else ""
+    fields = [m for m in kind.members.values() if m.is_attribute and not m.is_alias and not m.name.startswith("_")]
+    named = set(re.findall(r"^ +(\w+): ", described.partition("Attributes:")[2], re.MULTILINE))
+    return [field.path for field in fields if field.docstring is None and field.name not in named]

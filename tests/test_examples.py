@@ -1,4 +1,4 @@
-"""The examples run, and show what they say they show."""
+"""Tests that the examples run and that their results are as described."""
 
 import math
 import runpy
@@ -23,10 +23,10 @@ def test_planning_in_a_chain(capsys: pytest.CaptureFixture[str]):
     exact_q, exact_z, rows = run("planning_in_a_chain.py")
     assert "E[Ẑ] = Z" in capsys.readouterr().out
     assert exact_q.sum() == pytest.approx(1.0)
-    # Seeds are fixed. With fresh ones a mean lies outside 4 standard errors about once in 16 000; there are 5 of them.
+    # Seeds are fixed. With new seeds, one of the 5 means is outside 4 standard errors about once in 3,200 runs.
     for row in rows:
         assert abs(row.normaliser - exact_z) < 4 * row.standard_error
-    # 1/√N from 16 to 256 particles: a factor of 4, give or take the 2 % of each estimate from 1000 searches.
+    # 1/√N from 16 to 256 particles is a factor of 4. Each estimate, from 1000 searches, has an error of about 2 %.
     errors = {row.num_particles: row.rms_error for row in rows}
     assert errors[16] / errors[256] == pytest.approx(math.sqrt(256 / 16), rel=0.15)
 
@@ -40,5 +40,5 @@ def test_swap_mctx():
 
 def test_continuous_control():
     costs = run("continuous_control.py")
-    assert costs["search, 512 particles"] < costs["search, 8 particles"] < 0.1 * costs["the policy alone"]
+    assert costs["search, 512 particles"] < costs["search, 8 particles"] < 0.1 * costs["policy alone"]
     assert costs["optimal controller"] < costs["search, 512 particles"] < 1.5 * costs["optimal controller"]
