@@ -2,9 +2,9 @@
 
     python examples/continuous_control.py
 
-The task is to bring a mass on a line to rest at 0 by pushing it. The policy pushes at random. A search with this policy
-before every push takes the first action with the largest weight. Its cost comes close to that of the optimal controller,
-which solves the Riccati equation.
+The task is to bring a mass on a line to rest at 0 by pushing it. The policy pushes at random. Before every push, a
+search with this policy selects the first action with the largest weight. Its cost comes close to that of the optimal
+controller, which solves the Riccati equation.
 """
 
 import functools
