@@ -147,8 +147,8 @@ def test_every_field_is_an_option(capsys):
 
 
 def test_an_option_without_help_is_found():
-    assert options_without_help("--a INT (default: 3) --b INT Size. (default: 3)") == ["--a"]
-    assert options_without_help("--a, --no-a (default: True) --b, --no-b Size. (default: True)") == ["--no-a"]
+    assert options_without_help("--a INT (default: 3) --b INT Size of it. (default: 3)") == ["--a"]
+    assert options_without_help("--a, --no-a (default: True) --b, --no-b Size of it. (default: True)") == ["--no-a"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
