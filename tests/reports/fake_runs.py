@@ -1,4 +1,4 @@
-"""Run folders written by hand, as `spo train` would leave them."""
+"""Writes run folders by hand, with the files that `spo train` writes."""
 
 import json
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ CONFIG: dict[str, Any] = {
     "num_seeds": 1,
     "config": {"search": {"num_particles": 16}, "learning_rate": 0.001},
 }
+FEW = 300
+"""Bootstrap samples in tests."""
 START = {
     "python": "3.12.0",
     "packages": {"jax": "0.11"},
@@ -36,7 +38,7 @@ def write_run(
     points: Sequence[int] | None = None,
     **config: Any,
 ) -> Path:
-    """One run of one or more seeds: their evaluations at these `points`, and the final one if it has any."""
+    """Writes one run of one or more seeds: evaluations at these `points`, and the final ones if it has any."""
     folder.mkdir(parents=True)
     curves = np.atleast_2d(np.asarray(curve, float))
     finals = [] if final is None else np.atleast_1d(final).tolist()
@@ -62,7 +64,7 @@ def write_run(
 
 
 def write_suite(root: Path, num_seeds: int = 5) -> Path:
-    """Two algorithms on two tasks, of which one is judged by its return; "spo" is better everywhere."""
+    """Writes runs of two algorithms on two tasks, one scored by its return. "spo" is better on both."""
     rng = np.random.default_rng(0)
     for algorithm, level in (("spo", 0.8), ("ppo", 0.4)):
         for task, metric, scale in (("rubiks_cube", "solved", 1.0), ("brax/ant", "return", 9000.0)):

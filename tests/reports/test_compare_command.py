@@ -1,4 +1,4 @@
-"""`spo compare` as it is typed."""
+"""Tests of the command `spo compare`."""
 
 import dataclasses
 import json
@@ -17,11 +17,12 @@ from spo._version import __version__
 from spo.cli import main, training
 from spo.cli.compare import repeating_command
 from spo.networks.config import NetworkConfig
+from spo.reports import comparison_figures
 from spo.reports.runs import load_run
 from spo.training.experiment import EvaluationConfig, Experiment, to_json
 
 
-def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_compare_prints_verdicts_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out"
     main(["compare", str(write_suite(tmp_path / "runs")), "--out", str(out), "--resamples", "300"])
     printed = " ".join(capsys.readouterr().out.split())
@@ -29,13 +30,8 @@ def test_compare_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixtu
         "spo is better than ppo: significant and meaningful. P(spo > ppo) = 1.00 (1.00 to 1.00), p < 0.001." in printed
     )
     assert "optimality gap" in printed
-    assert {path.name for path in out.iterdir()} >= {
-        "report.html",
-        "comparison.json",
-        "learning_curves.png",
-        "learning_curves.svg",
-        "probability_of_improvement.png",
-    }
+    figures = {f"{name}.svg" for name in comparison_figures.FIGURES}
+    assert {path.name for path in out.iterdir()} == {"report.html", "comparison.json"} | figures
     numbers = json.loads((out / "comparison.json").read_text())
     assert numbers["groups"] == ["spo", "ppo"]
     assert numbers["verdicts"][0]["p_value"] == pytest.approx(2 / 252**2)  # all of five above all of five, on two tasks
@@ -63,7 +59,7 @@ def test_compare_by_a_setting_with_a_title(tmp_path: Path, capsys: pytest.Captur
         ([".", "--resamples", "3"], "--resamples must be at least 100"),
     ],
 )
-def test_mistakes_are_answered_in_a_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+def test_mistakes_exit_with_a_sentence(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main(["compare", *arguments])
@@ -111,7 +107,7 @@ EXPERIMENTS = {
     "spo train paper/rubiks_cube --task.time-limit-is-termination --seed 3": dataclasses.replace(
         presets.get("paper/rubiks_cube"), task_options={"time_limit_is_termination": True}, seed=3
     ),
-    # Handed on to another library, which alone knows what it is.
+    # An option that is passed on to another library.
     "spo train paper/ant --task.exclude-positions True --seed 3": dataclasses.replace(
         presets.get("paper/ant"), task_options={"exclude_positions": True}, seed=3
     ),
@@ -119,7 +115,7 @@ EXPERIMENTS = {
 
 
 def _parsed(command: str, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """What `spo train` would run."""
+    """Returns the experiment that `spo train` would run."""
     experiments = []
     monkeypatch.setattr(training, "run", lambda experiment, *_, **__: experiments.append(experiment))
     main(shlex.split(command)[1:])
@@ -129,20 +125,20 @@ def _parsed(command: str, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 @pytest.mark.parametrize("command", EXPERIMENTS)
 def test_the_command_of_a_run_repeats_it(command, tmp_path, monkeypatch):
-    """The command is what a person would type, and parsing it gives the run's experiment."""
+    """The command is the shortest one, and parsing it gives the run's experiment."""
     experiment = EXPERIMENTS[command]
     written = repeating_command(_run_of(experiment, tmp_path / "run"))
     assert sorted(shlex.split(written)) == sorted(shlex.split(command))
     assert _parsed(written, monkeypatch) == experiment
 
 
-def test_options_that_a_preset_sets_and_a_run_does_not_are_not_taken_over(tmp_path, monkeypatch):
+def test_options_that_only_the_preset_sets_are_left_out(tmp_path, monkeypatch):
     experiment = dataclasses.replace(_DEFAULT, task_options={})
     written = repeating_command(_run_of(experiment, tmp_path / "run"))
     assert _parsed(written, monkeypatch) == experiment
 
 
-def test_a_run_that_began_from_a_file_begins_from_its_copy(tmp_path):
+def test_a_run_that_started_from_a_file_starts_from_its_copy(tmp_path):
     run = _run_of(_DEFAULT, tmp_path / "run", start_from={"file": "learner.npz"})
     assert repeating_command(run) == f"spo train --from {tmp_path / 'run' / 'start.npz'}"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from spo.reports.comparison import Comparison, Judgement
+    from spo.reports.comparison import Comparison
+    from spo.reports.judgement import Judgement
     from spo.reports.runs import Run
 
 
@@ -23,44 +24,45 @@ def compare(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> None:
-    """Compare runs: tables, figures, verdicts and a report to send around.
+    """Compare runs: print tables and verdicts, write figures and an HTML report.
 
     Args:
-        runs: folders of runs, or folders above them; * and ? are understood.
-        out: where to write figures, numbers and report.html; None: runs/comparison- and the time.
-        by: the setting that tells groups apart, such as algorithm or search.num_particles.
-        metric: what tasks are judged by; auto: the share of solved episodes where there is one, else the return.
-        title: of the report; empty: the groups' names.
-        resamples: bootstrap samples for an interval.
-        seed: where the randomness of the bootstrap comes from.
+        runs: Folders of runs, or folders that contain them. Names may contain * and ?.
+        out: Folder for report.html, the figures (SVG) and comparison.json. None: a new folder in runs/.
+        by: Setting that divides the runs into groups, such as algorithm or search.num_particles.
+        metric: Score of a run. auto: the share of solved episodes if the task has one, else the return.
+        title: Title of the report. Empty: the names of the groups.
+        resamples: Number of bootstrap samples of each 95 % interval.
+        seed: Random seed of the bootstrap.
     """
-    from spo.reports import comparison as comparing
-    from spo.reports import figures
+    from spo.reports import comparison_figures, figures
+    from spo.reports.comparison import compare
+    from spo.reports.formatting import format_list
     from spo.reports.html_report import write_report
+    from spo.reports.judgement import judge, write_json
     from spo.reports.runs import load_runs
 
     if not runs:
-        raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder that holds them.")
+        raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder with several runs.")
     if resamples < 100:
-        raise ValueError(f"--resamples must be at least 100 for the ends of an interval, got {resamples}.")
+        raise ValueError(f"--resamples must be at least 100, got {resamples}.")
     loaded = load_runs(runs, say=print)
-    comparison = comparing.compare(loaded, by, metric)
-    judgement = comparing.judge(comparison, num_resamples=resamples, seed=seed)
+    comparison = compare(loaded, by, metric)
+    judgement = judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
-    svgs = {}
-    for name, figure in figures.draw_all(comparison, judgement).items():
-        _, svg_path = figures.save(figure, folder / name)
-        svgs[name] = svg_path.read_text("utf-8")
-    comparing.write_json(folder / "comparison.json", comparison, judgement)
-    title = title or f"Comparison of {_listed(judgement.ranking)}"
-    write_report(folder / "report.html", comparison, judgement, svgs, commands=_commands(loaded), title=title)
+    drawn = comparison_figures.draw_all(comparison, judgement)
+    for name, figure in drawn.items():
+        figures.save(figure, folder / f"{name}.svg")
+    write_json(folder / "comparison.json", comparison, judgement)
+    title = title or f"Comparison of {format_list(judgement.ranking)}"
+    write_report(folder / "report.html", comparison, judgement, drawn, commands=_commands(loaded), title=title)
     _print_tables(comparison, judgement)
-    print(f"\nWrote {folder / 'report.html'}, {len(svgs)} figures beside it (PNG and SVG) and comparison.json.")
+    print(f"\nWrote {folder / 'report.html'}, and next to it {len(drawn)} figures (SVG) and comparison.json.")
 
 
 def _commands(runs: "Sequence[Run]") -> dict[Path, str]:
-    """Commands that repeat the runs, by folder. Without the libraries that train there are none, and no need of any."""
+    """Returns the commands that repeat the runs, by folder. Empty if the libraries for training are not installed."""
     try:
         commands = {run.folder: repeating_command(run) for run in runs}
     except ImportError:
@@ -69,7 +71,7 @@ def _commands(runs: "Sequence[Run]") -> dict[Path, str]:
 
 
 def repeating_command(run: "Run") -> str | None:
-    """The shortest `spo train` that repeats a run of this version; None for one of another version."""
+    """Returns the shortest `spo train` that repeats a run of this version. None for a run of another version."""
     from spo import presets
     from spo._version import __version__
     from spo.algorithms.registry import ALGORITHMS
@@ -79,31 +81,31 @@ def repeating_command(run: "Run") -> str | None:
     config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from")}
     if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS:
         return None
-    mine, candidates = flatten(config), []
+    settings, candidates = flatten(config), []
     for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
-        # As a file would have it: JSON has no tuples.
         preset, experiment = presets.get(name), presets.get(name, config["algorithm"], config["task"])
-        start = flatten(json.loads(json.dumps(to_json(experiment))))
-        if start.keys() - mine.keys():
-            continue  # an option of the preset's task that the run leaves at its default, or one that is newer than it
-        changed = {key: value for key, value in mine.items() if key not in start or start[key] != value}
+        start = flatten(json.loads(json.dumps(to_json(experiment))))  # as read from a file: JSON has no tuples
+        if start.keys() - settings.keys():
+            continue  # the preset sets an option that the run leaves at its default, or that is newer than the run
+        changed = {key: value for key, value in settings.items() if key not in start or start[key] != value}
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
         words = ["spo", "train", *([] if name == presets.DEFAULT else [name]), *_flags(changed, config["task"])]
         candidates.append(shlex.join(words))
     if not candidates:
         return None
-    # Where a run began from a file, the file has a name only: the folder keeps a copy of it.
+    # config.json names the file that a run started from without its folder. The run folder contains a copy.
     origin = f" --from {shlex.quote(str(run.folder / 'start.npz'))}" if run.config.get("start_from") else ""
     return min(candidates, key=len) + origin
 
 
 def _flags(changed: dict[str, Any], task: str) -> Iterator[str]:
+    """Yields the words of the command line that change these settings."""
     from spo.cli.options import named_task_options
 
     named = {f"task_options.{name}" for name in named_task_options(task)}
     for key, value in changed.items():
         name = key.removeprefix("config.").replace("task_options.", "task.").replace("_", "-")
-        # What a task only hands on to another library is written with its value: nobody here knows its type.
+        # An option that is passed on to another library has no known type, so it is written with its value.
         if isinstance(value, bool) and (key in named or not key.startswith("task_options.")):
             parent, _, last = name.rpartition(".")
             yield f"--{parent}{'.' if parent else ''}{'' if value else 'no-'}{last}"
@@ -118,9 +120,8 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from spo.reports.comparison import estimate_in_words
-    from spo.reports.html_report import dominance_in_words
-    from spo.reports.runs import HEADLINES
+    from spo.reports.formatting import HEADLINES, format_estimate
+    from spo.reports.stats import format_dominance
 
     finals = Table(box=None)
     finals.add_column(comparison.by)
@@ -129,8 +130,8 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     for group in judgement.ranking:
         cells = []
         for task in comparison.tasks:
-            seeds = len(comparison.of(group, task))
-            words = estimate_in_words(comparison.metrics[task], judgement.finals[group, task]) if seeds else "not run"
+            seeds = len(comparison.results_of(group, task))
+            words = format_estimate(comparison.metrics[task], judgement.finals[group, task]) if seeds else "not run"
             cells.append(_on_two_lines(words.replace(" (", f" x {seeds} (")))
         finals.add_row(escape(group), *map(escape, cells))
     rich.print("Final scores: IQM over seeds, number of seeds, 95 % interval")
@@ -139,20 +140,16 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     metrics = list(judgement.aggregates[judgement.ranking[0]])
     aggregates = Table(comparison.by, *metrics, box=None)
     for group in judgement.ranking:
-        cells = [_on_two_lines(estimate_in_words(name, judgement.aggregates[group][name])) for name in metrics]
+        cells = [_on_two_lines(format_estimate(name, judgement.aggregates[group][name])) for name in metrics]
         aggregates.add_row(escape(group), *map(escape, cells))
     rich.print("\nNormalised scores")
     rich.print(aggregates)
     for verdict in judgement.verdicts:
         colour = "yellow" if verdict.better is None else "green"
-        rich.print(f"\n[{colour}]{escape(verdict.sentence)}[/{colour}] {escape(dominance_in_words(verdict))}")
+        rich.print(f"\n[{colour}]{escape(verdict.sentence)}[/{colour}] {escape(format_dominance(verdict))}")
     for note in comparison.notes:
         rich.print(f"\n[dim]Note: {escape(note)}[/dim]")
 
 
 def _on_two_lines(estimate: str) -> str:
     return estimate.replace(" (", "\n").replace(")", "")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -41,11 +41,11 @@ def evaluate(*arguments: str) -> None:
 
 
 def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
-    from spo.reports.runs import in_words
+    from spo.reports.formatting import format_metric
 
     for name in ("solved", "return", "length"):
         if name in result:
-            words = {key: in_words(f"episode/{name}", value) for key, value in result[name].items()}
+            words = {key: format_metric(f"episode/{name}", value) for key, value in result[name].items()}
             print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']})")
     print(f"{'step':8}{1000 * result['seconds_per_step']:.3g} ms for one action in one environment")
     print(f"{chosen.episodes} episodes for each of {len(result['per_seed']['return'])} seed(s) of {chosen.run}")
@@ -56,22 +56,25 @@ def _evaluate(chosen: "EvaluateOptions") -> dict[str, Any]:
     import numpy as np
 
     from spo.reports import run_report
-    from spo.training.experiment import build, to_json
+    from spo.training.experiment import to_json
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
+    from spo.training.trainer import Trainer
 
     which: Literal["best", "last"] = "last" if chosen.last else "best"
     experiment, learner = load_learner(chosen.run, which)
     budget = vars(chosen.budget)
     experiment = dataclasses.replace(experiment, config=dataclasses.replace(experiment.config, **budget))
-    built = build(experiment)
+    trainer = Trainer(experiment)
     use_search = not chosen.policy_only
-    episodes = built.program.evaluate(learner, jax.random.key(chosen.seed), chosen.episodes, use_search, chosen.greedy)
+    episodes = trainer.evaluate(
+        learner, jax.random.key(chosen.seed), chosen.episodes, use_search=use_search, greedy=chosen.greedy
+    )
     values = {"return": episodes.returns, "length": episodes.lengths}
     if "solved" in episodes.metrics:
         values["solved"] = episodes.metrics["solved"]
     per_seed = {name: np.asarray(value, float) for name, value in values.items()}
-    agent = make_agent(built.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
+    agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
     return {
         "run": str(chosen.run),
         "parameters": which,
@@ -83,7 +86,7 @@ def _evaluate(chosen: "EvaluateOptions") -> dict[str, Any]:
         **({name: to_json(experiment)["config"][name] for name in budget} if use_search else {}),
         **{name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
         "per_seed": {name: value.mean(axis=1).tolist() for name, value in per_seed.items()},
-        "seconds_per_step": _seconds_per_step(agent, built.task.evaluation, use_search, chosen.greedy),
+        "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, use_search, chosen.greedy),
     }
 
 
@@ -136,24 +139,22 @@ def render(
     import jax
 
     from spo.environments.rendering import rollout_frames, save_animation
-    from spo.training.experiment import build
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
+    from spo.training.trainer import Trainer
 
     if episodes < 1:
         raise ValueError(f"--episodes is {episodes}, and an animation needs at least one: ask for 1 or more.")
     experiment, learner = load_learner(run, "last" if last else "best")
     if not 0 <= member < experiment.num_seeds:
-        raise ValueError(
-            f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}."
-        )
-    built = build(experiment)
-    agent = make_agent(built.algorithm, jax.tree.map(lambda leaf: leaf[member], learner), {})
+        raise ValueError(f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}.")
+    trainer = Trainer(experiment)
+    agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[member], learner), {})
     evaluation = experiment.evaluation
     use_search, greedy = evaluation.use_search and not policy_only, evaluation.greedy or greedy
     act = functools.partial(agent.act, use_search=use_search, greedy=greedy)
     keys = jax.random.split(jax.random.key(seed), episodes)
-    frames = [frame for key in keys for frame in rollout_frames(built.task.evaluation, act, key, max_steps)]
+    frames = [frame for key in keys for frame in rollout_frames(trainer.task.evaluation, act, key, max_steps)]
     save_animation(frames, out, fps)
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 
@@ -168,25 +169,23 @@ def runs(folder: Path = Path("runs"), /) -> None:
     from rich.markup import escape
     from rich.table import Column, Table
 
-    from spo.reports import run_report
-    from spo.training.run_folder import list_runs
+    from spo.reports.run_report import latest_result
+    from spo.reports.runs import list_runs
 
     found = list_runs(folder)
     if not found:
         raise ValueError(f"There is no run in {folder}: `spo train` starts one.")
     table = Table(Column("run", no_wrap=True), "task", "algorithm", "steps", "result", "started", "state", box=None)
-    for entry in found:
-        done = "finished" if entry["finished"] else f"at {entry['env_steps'] / entry['steps']:.0%}"
-        metrics = entry["path"] / "metrics.jsonl"
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["started"]))
+    for run in found:
+        num_seeds = run.config["num_seeds"]
         cells = (
-            str(entry["path"].relative_to(folder)),
-            entry["task"],
-            entry["algorithm"] + (f" x {entry['num_seeds']}" if entry["num_seeds"] > 1 else ""),
-            f"{entry['env_steps']:,}",
-            run_report.result_so_far(run_report.read_records(metrics)) if metrics.exists() else "",
-            started,
-            done,
+            str(run.folder.relative_to(folder)),
+            run.config["task"],
+            run.config["algorithm"] + (f" x {num_seeds}" if num_seeds > 1 else ""),
+            f"{run.env_steps:,}",
+            latest_result(run),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started)),
+            "finished" if run.finished else f"at {run.env_steps / run.config['steps']:.0%}",
         )
         table.add_row(*map(escape, cells))
     rich.print(table)
@@ -200,7 +199,7 @@ def export(run: Path, file: Path, /, *, which: Literal["best", "last"] = "best")
         file: File to write, such as agent.npz.
         which: Parameters of the best evaluation, or from the end of training.
     """
-    from spo.training import checkpoints
+    from spo.training.run_folder import export_learner
 
-    checkpoints.export(run, file, which)
+    export_learner(run, file, which)
     print(f"Wrote {file}: {file.stat().st_size / 1e6:.1f} MB.")

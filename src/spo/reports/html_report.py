@@ -1,6 +1,6 @@
-"""The report of a comparison: one HTML file that needs nothing but itself.
+"""The report of a comparison: one HTML file that loads nothing else.
 
-Figures are inline SVG whose colours are those of the page, light or dark. Nothing here imports JAX.
+Figures are inline SVG with the colours of the page, light or dark.
 """
 
 import re
@@ -9,10 +9,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from spo.reports import figures
-from spo.reports.comparison import Comparison, Judgement, Result, estimate_in_words
-from spo.reports.runs import Run, duration, in_words
-from spo.reports.statistics import Curve, Verdict, share_interval
+from spo.reports.comparison import Comparison, Result
+from spo.reports.comparison_figures import FIGURES
+from spo.reports.formatting import format_duration, format_estimate, format_metric
+from spo.reports.judgement import Judgement
+from spo.reports.runs import Run
+from spo.reports.stats import Curve, Verdict, format_dominance, share_interval
 
 #: The palette of `figures` on a dark page, in the same order.
 _DARK_PALETTE = ("#58A6E8", "#F0883E", "#2FC79A", "#E39AC2", "#F2C14E", "#A5D8FF", "#C9A77C", "#A8A8A8")
@@ -59,44 +64,43 @@ dt { font-weight: 600; margin-top: .75rem } dd { margin: 0; max-width: 46rem; co
 """
 
 _CAPTIONS = {
-    "learning_curves": "Evaluations during training: the interquartile mean of the seeds and its 95 % interval between "
-    "them. A single seed has no interval.",
-    "final_scores": "The final evaluation of every run (a dot; a ring where the run is not finished), their "
-    "interquartile mean (the tick) and its 95 % interval (the bar).",
+    "learning_curves": "Evaluations during training: the interquartile mean over seeds and its 95 % interval. A single "
+    "seed has no interval.",
+    "final_scores": "Final evaluation of every run, the interquartile mean (tick) and its 95 % interval (bar). A ring "
+    "is a run that is not finished.",
     "aggregate_metrics": "Normalised scores over all tasks and runs, with 95 % stratified bootstrap intervals.",
-    "probability_of_improvement": "How likely a run of the first is to beat a run of the second on a task drawn at "
-    "random, with its 95 % interval. Grey: undecided, the interval holds 0.5 or chance is not excluded (p over 0.05).",
-    "performance_profiles": "The share of runs, over all tasks, whose normalised score is over τ, with pointwise 95 % "
-    "intervals. A curve that lies above another one everywhere dominates it.",
-    "sample_efficiency": "The interquartile mean of normalised scores over all tasks and runs as training goes on.",
-    "wall_clock": "The same evaluations over the time from the start of the run, compiling and evaluations included. "
-    "Seeds that share a program share its time. Compare times on the same hardware only.",
+    "probability_of_improvement": "Probability that a run of the first group scores more than a run of the second on a "
+    "random task, with its 95 % interval. Grey: undecided, because the interval contains 0.5 or p is over 0.05.",
+    "performance_profiles": "Share of runs, over all tasks, whose normalised score is over τ, with pointwise 95 % "
+    "intervals. A curve that is above another one everywhere dominates it.",
+    "sample_efficiency": "Interquartile mean of normalised scores over all tasks and runs during training.",
+    "wall_clock": "The same evaluations over the time since the start of the run. Compilation and evaluations are "
+    "included. Seeds of one run share its time. Compare times on the same hardware only.",
 }
 
 _DEFINITIONS = {
-    "Score": "The mean over the episodes of a run's final evaluation, which plays the parameters of the best "
-    "evaluation during training: the share of solved episodes where a task has one, else the return.",
-    "Normalised score": "(score - min) / (max - min), with the smallest and the largest value that any run of the task "
-    "was seen to score, evaluations during training included: 0 is the worst ever seen here, 1 the best.",
-    "IQM": "Interquartile mean: the mean of the middle half of all runs of all tasks. Outliers don't move it, and it "
-    "uses more of the data than a median.",
-    "Mean, median": "Over tasks, of each task's mean over runs.",
-    "Optimality gap": "1 minus the mean of normalised scores: how far runs are from the best ever seen here. Lower is "
-    "better.",
-    "Probability of improvement": "P(X > Y): the share of pairs of runs in which X scores more than Y, ties counted "
-    "half, averaged over tasks (Mann and Whitney's U).",
-    "95 % interval": "Stratified bootstrap, percentile method: runs are drawn anew with replacement within each task, "
-    "thousands of times. It speaks about other seeds on the same tasks, not about other tasks. With few seeds it is "
-    "too narrow.",
-    "p": "How often two equal algorithms would have a P(X > Y) at least as far from 0.5: a two-sided permutation test, "
-    "in which runs change sides within their task.",
-    "Better": "The interval of P(X > Y) excludes 0.5, which is the paper's rule, and p is at most 0.05, because the "
-    "interval of few runs errs more often than it says. Meaningful: its upper bound is over 0.75, too. Everything else "
-    "is undecided at this scale. Pairs are not corrected for their number.",
-    "Runs that would decide": "The interval shrinks like 1/√n: with half-width h and effect d = |P - 0.5| seen with n "
-    "runs, about n (h/d)² would do, if the effect is what it looks like and as many bring p down to 0.05.",
-    "Dominance": "One performance profile lies at or above the other at every τ, and above it somewhere. Certain, "
-    "where that is so in 97.5 % of bootstrap samples.",
+    "Score": "Mean over the episodes of a run's final evaluation, with the parameters of the best evaluation during "
+    "training. It is the share of solved episodes if the task has one, else the return.",
+    "Normalised score": "(score - min) / (max - min). Min and max are the lowest and the highest score of any "
+    "evaluation of the task in this comparison, evaluations during training included.",
+    "IQM": "Interquartile mean: the mean of the middle half of all runs of all tasks. Outliers do not change it, and "
+    "it uses more of the data than a median.",
+    "Mean, median": "Mean and median over tasks of each task's mean over runs.",
+    "Optimality gap": "1 minus the mean of normalised scores: the distance from the best score in this comparison. "
+    "Lower is better.",
+    "Probability of improvement": "P(X > Y): the share of pairs of runs in which X scores more than Y, averaged over "
+    "tasks. Ties count as half (Mann and Whitney's U).",
+    "95 % interval": "Stratified bootstrap, percentile method: runs are resampled with replacement within each task. "
+    "It is about other seeds on the same tasks, not about other tasks. With few seeds it is too narrow.",
+    "p": "Two-sided permutation test: the chance that two equal algorithms have a P(X > Y) at least as far from 0.5. "
+    "Runs change sides within their task.",
+    "Better": "The interval of P(X > Y) excludes 0.5, which is the paper's rule, and p is at most 0.05. The second "
+    "condition is needed because the interval of few runs is too narrow. Meaningful: the upper bound is over 0.75. "
+    "Everything else is undecided at this scale. There is no correction for the number of pairs.",
+    "Runs that would decide": "The interval shrinks like 1/√n. With half-width h and effect d = |P - 0.5| from n runs, "
+    "about n (h/d)² runs exclude 0.5, if the effect is as large as observed. The number also brings p to 0.05.",
+    "Dominance": "One performance profile is at or above the other at every τ, and above it somewhere. It is certain "
+    "if this holds in 97.5 % of bootstrap samples.",
 }
 
 
@@ -104,7 +108,7 @@ def write_report(
     path: Path,
     comparison: Comparison,
     judgement: Judgement,
-    svgs: Mapping[str, str],
+    drawn: Mapping[str, Figure],
     *,
     commands: Mapping[Path, str],
     title: str,
@@ -113,21 +117,22 @@ def write_report(
 
     Args:
         path: the file.
-        comparison, judgement: what it is about.
-        svgs: the figures, by their names in `figures.FIGURES`, as SVG.
-        commands: run folder -> the command that repeats the run; a run without one shows its settings.
-        title: of the page.
+        comparison: the runs.
+        judgement: their statistics.
+        drawn: figures by their names in `comparison_figures.FIGURES`.
+        commands: run folder -> command that repeats the run. A run without one shows its settings.
+        title: title of the page.
     """
     sections = {
         "verdict": ("Verdict", _verdict_section(comparison, judgement)),
         "scores": ("Scores", _scores_section(comparison, judgement)),
         **{
-            name: (heading, _figure(name, svgs[name], interpolated=_interpolated(name, judgement)))
-            for name, (heading, _) in figures.FIGURES.items()
-            if name in svgs
+            name: (heading, _figure(name, drawn[name], interpolated=_interpolated(name, judgement)))
+            for name, (heading, _) in FIGURES.items()
+            if name in drawn
         },
         "runs": ("Runs", _runs_section(comparison, commands)),
-        "definitions": ("What the numbers mean", _definitions()),
+        "definitions": ("Definitions", _definitions()),
     }
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, (heading, _) in sections.items())
     body = "".join(f'<h2 id="{name}">{escape(heading)}</h2>{content}' for name, (heading, content) in sections.items())
@@ -146,8 +151,8 @@ def write_report(
     path.write_text(page, "utf-8")
 
 
-def inline_svg(svg: str, prefix: str) -> str:
-    """An SVG file as an element of a page: names of its own (`prefix`), and colours that are the page's variables."""
+def _inline_svg(svg: str, prefix: str) -> str:
+    """Turns an SVG file into an element of a page: identifiers get a prefix, colours become variables of the page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', _svg_tag, svg, count=1)
@@ -162,7 +167,7 @@ def inline_svg(svg: str, prefix: str) -> str:
 
 
 def _svg_tag(tag: re.Match[str]) -> str:
-    """The style sheet scales figures by their width, so that text has one size in all of them."""
+    """Returns the opening tag. The style sheet scales figures by their width, so text has one size in all of them."""
     view_box = tag[1]
     return f'<svg viewBox="{view_box}" style="--width: {view_box.split()[2]}" role="img">'
 
@@ -177,8 +182,8 @@ def _lead(comparison: Comparison) -> str:
 
 def _verdict_section(comparison: Comparison, judgement: Judgement) -> str:
     if judgement.verdicts:
-        of_the_best = len(comparison.groups) - 1  # the pairs of the first in the ranking come first
-        shown = judgement.verdicts[:of_the_best] if len(judgement.verdicts) > 6 else judgement.verdicts
+        num_first = len(comparison.groups) - 1  # pairs with the first group of the ranking come first
+        shown = judgement.verdicts[:num_first] if len(judgement.verdicts) > 6 else judgement.verdicts
         content = _verdict_list(shown)
         if rest := judgement.verdicts[len(shown) :]:
             content += f"<details><summary>The other {len(rest)} pairs</summary>{_verdict_list(rest)}</details>"
@@ -188,7 +193,7 @@ def _verdict_section(comparison: Comparison, judgement: Judgement) -> str:
         content += f"<p>Aggregates are over the tasks that all groups share: {escape(', '.join(judgement.tasks))}.</p>"
     if comparison.notes:
         notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
-        content += f'<p><strong>To be kept in mind</strong></p><ul class="notes">{notes}</ul>'
+        content += f'<p><strong>Limitations</strong></p><ul class="notes">{notes}</ul>'
     return content
 
 
@@ -200,27 +205,17 @@ def _verdict_item(verdict: Verdict) -> str:
     headline, _, rest = verdict.sentence.partition(". ")
     return (
         f'<li class="{"open" if verdict.better is None else "decided"}"><strong>{escape(headline)}.</strong>'
-        f"<small>{escape(rest)} {escape(dominance_in_words(verdict))}</small></li>"
+        f"<small>{escape(rest)} {escape(format_dominance(verdict))}</small></li>"
     )
-
-
-def dominance_in_words(verdict: Verdict) -> str:
-    first, second = verdict.names
-    if verdict.dominance.words == "no dominance":
-        return "No dominance: their performance profiles cross."
-    if verdict.dominance.words == "is dominated":
-        first, second = second, first
-    certainty = "" if verdict.dominance.certain else ", but not in all bootstrap samples"
-    return f"{first} dominates {second} stochastically{certainty}."
 
 
 def _scores_section(comparison: Comparison, judgement: Judgement) -> str:
     def cell(group: str, task: str) -> str:
         if (group, task) not in judgement.finals:
             return "<td>not run</td>"
-        results, metric = comparison.of(group, task), comparison.metrics[task]
+        results, metric = comparison.results_of(group, task), comparison.metrics[task]
         estimate = judgement.finals[group, task]
-        words = estimate_in_words(metric, estimate)
+        words = format_estimate(metric, estimate)
         value, _, interval = words.partition(" (")
         below = interval.rstrip(")") or "no interval"
         seeds = _count(len(results), "seed")
@@ -229,13 +224,13 @@ def _scores_section(comparison: Comparison, judgement: Judgement) -> str:
         return f'<td class="number">{escape(value)}<small>{escape(below)}</small><small>{seeds}</small></td>'
 
     def aggregate(group: str, name: str) -> str:
-        value, _, interval = estimate_in_words(name, judgement.aggregates[group][name]).partition(" (")
+        value, _, interval = format_estimate(name, judgement.aggregates[group][name]).partition(" (")
         return f'<td class="number">{value}<small>{interval.rstrip(")") or "no interval"}</small></td>'
 
     names = {group: f"<th>{_dot(comparison, group)}{escape(group)}</th>" for group in judgement.ranking}
     metrics = list(next(iter(judgement.aggregates.values())))
     return (
-        "<p>Interquartile mean over seeds of the final evaluation, and its 95 % interval between seeds.</p>"
+        "<p>Interquartile mean over seeds of the final evaluation, with its 95 % interval between seeds.</p>"
         + _table(
             [comparison.by, *comparison.tasks],
             (names[group] + "".join(cell(group, task) for task in comparison.tasks) for group in judgement.ranking),
@@ -254,8 +249,8 @@ def _runs_section(comparison: Comparison, commands: Mapping[Path, str]) -> str:
         results = [result for result in comparison.results if result.run is run]
         rows.append(_run_row(comparison, run, results, commands.get(run.folder)))
     return (
-        "<p>Every run with its result per seed (in brackets, for the share of solved episodes, Wilson's 95 % interval "
-        "between episodes), what it ran on, and how to repeat it.</p>"
+        "<p>Every run with its result per seed, its hardware and the command that repeats it. Brackets contain the "
+        "95 % interval between episodes (Wilson's), for shares of solved episodes.</p>"
         + _table(["run", "task", "steps", "result per seed", "time", "hardware"], rows)
     )
 
@@ -284,17 +279,17 @@ def _run_row(comparison: Comparison, run: Run, results: Sequence[Result], comman
     return (
         f"<td>{_dot(comparison, first.group)}{escape(first.group)}{repeat}<small>{escape(str(run.folder))}</small></td>"
         f'<td>{escape(first.task)}</td><td class="number">{last["env_steps"]:,}{state}</td>'
-        f'<td class="number">{scores}</td><td class="number">{duration(_wall_seconds(last))}</td>'
+        f'<td class="number">{scores}</td><td class="number">{format_duration(_wall_seconds(last))}</td>'
         f"<td>{escape(hardware)}<small>{escape(', '.join(filter(None, facts[:2])))}</small>"
         f"<small>{escape(', '.join(filter(None, facts[2:])))}</small></td>"
     )
 
 
 def _seed_score(metric: str, result: Result) -> str:
-    words = in_words(metric, result.score)
+    words = format_metric(metric, result.score)
     if metric == "episode/solved":
         interval = share_interval(result.score, result.episodes)
-        words += f" ({in_words(metric, interval.low)} to {in_words(metric, interval.high)})"
+        words += f" ({format_metric(metric, interval.low)} to {format_metric(metric, interval.high)})"
     return f"{words}<small>of {result.episodes:,} episodes</small>"
 
 
@@ -302,14 +297,16 @@ def _wall_seconds(record: Mapping[str, Mapping[str, float]]) -> float:
     return record["time"]["wall_seconds"]
 
 
-def _figure(name: str, svg: str, *, interpolated: bool) -> str:
+def _figure(name: str, figure: Figure, *, interpolated: bool) -> str:
     caption = _CAPTIONS[name]
     if interpolated:
         caption += (
-            " Runs were not evaluated at the same points: between two of them they are straight lines, up to where the "
-            "shortest run of each group ends."
+            " Runs were evaluated at different points. Between two points a run is a straight line. A curve ends with "
+            "the shortest run of its group."
         )
-    return f"<figure>{inline_svg(svg, name)}<figcaption>{escape(caption)}</figcaption></figure>"
+    return (
+        f"<figure>{_inline_svg(figures.to_svg(figure, name), name)}<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _interpolated(name: str, judgement: Judgement) -> bool:
@@ -325,7 +322,7 @@ def _definitions() -> str:
     return (
         "<dl>"
         + "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _DEFINITIONS.items())
-        + "</dl><p>The methods are those of Agarwal et al. (2021), “Deep Reinforcement Learning at the Edge of the "
+        + "</dl><p>The methods follow Agarwal et al. (2021), “Deep Reinforcement Learning at the Edge of the "
         "Statistical Precipice”.</p>"
     )
 
@@ -345,4 +342,4 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-__all__ = ["dominance_in_words", "inline_svg", "write_report"]
+__all__ = ["write_report"]

@@ -1,129 +1,134 @@
-"""What a run says at its end, in words and as a picture: from its metrics file alone, so that a laptop can redraw it.
+"""The report of one run: its results as text and its learning curve as a picture.
 
-Nothing here imports JAX.
+Both are made from the files of the run alone, so they can be made again on any machine.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spo.reports.runs import HEADLINES, Record, duration, headline, in_words, latest_per_seed, read_records
-from spo.reports.statistics import Interval, at_least_between_seeds, mean_interval, share_interval, within_0_and_1
+import numpy as np
 
+from spo.reports.formatting import HEADLINES, format_duration, format_metric
+from spo.reports.runs import Record, Run, headline, latest_per_seed, load_run, read_records
+from spo.reports.stats import (
+    Curve,
+    Estimate,
+    Interval,
+    clip_to_share,
+    mean_interval,
+    plain_curve,
+    share_interval,
+    widen_to_seeds,
+)
 
-def episodes_interval(name: str, per_seed: Sequence[Sequence[float]]) -> Interval:
-    """The interval of a metric from its episodes: that between all episodes, or that between seeds if it is wider."""
-    pooled = [value for episodes in per_seed for value in episodes]
-    interval = share_interval(statistics.fmean(pooled), len(pooled)) if name == "solved" else mean_interval(pooled)
-    interval = at_least_between_seeds(interval, [statistics.fmean(episodes) for episodes in per_seed])
-    return within_0_and_1(interval) if name == "solved" else interval
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def report(folder: Path) -> str:
-    """What was trained, for how long, how well it does, where it lies and what can be done with it."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    records = read_records(folder / "metrics.jsonl")
-    summary_path = folder / "summary.json"
-    task = config["task"] + "".join(f", {name} {value}" for name, value in config["task_options"].items())
-    each = f" for each of {config['num_seeds']} seeds" if config["num_seeds"] > 1 else ""
-    lines = [f"Trained {config['algorithm']} on {task}."]
-    if records:
-        last = records[-1]
-        lines.append(f"{last['env_steps']:,} steps{each} in {duration(last['time']['wall_seconds'])}.")
-    if summary_path.exists():
-        lines += _results(json.loads(summary_path.read_text("utf-8")))
-    else:
-        lines += [f"Not finished; so far: {result}" for result in [result_so_far(records)] if result]
+    """Returns a text about a run: task, length, results, location and the commands that use it."""
+    run = load_run(folder)
+    options = "".join(f", {name} {value}" for name, value in run.config["task_options"].items())
+    lines = [f"Trained {run.config['algorithm']} on {run.config['task']}{options}."]
+    if run.records:
+        num_seeds = run.config["num_seeds"]
+        each = f" for each of {num_seeds} seeds" if num_seeds > 1 else ""
+        lines.append(f"{run.env_steps:,} steps{each} in {format_duration(run.records[-1]['time']['wall_seconds'])}.")
+    if run.summary is not None:
+        lines += _results(run.summary)
+    elif result := latest_result(run):
+        lines.append(f"Not finished; so far: {result}")
     lines += [
-        f"The run lies in {folder}: metrics.jsonl, learning_curve.png, checkpoints.",
-        f"  spo evaluate {folder}    play it again, with any search budget",
+        f"The run is stored in {folder}: metrics.jsonl, learning_curve.png, checkpoints.",
+        f"  spo evaluate {folder}    evaluate it again, with any search budget",
         f"  spo render {folder}    watch an episode",
     ]
-    if summary_path.exists():
-        lines.append(f"  spo export {folder} learner.npz    one file to begin from: spo train --from learner.npz")
+    if run.finished:
+        lines.append(
+            f"  spo export {folder} learner.npz    write one file, to start from: spo train --from learner.npz"
+        )
     else:
         lines.append(f"  spo train --resume {folder}    finish it")
     return "\n".join(lines)
 
 
-def _results(summary: dict[str, Any]) -> list[str]:
-    """The final evaluation, by search and by the policy alone."""
-    lines = []
-    stages = {"final_{}": "Result", "final_{}_policy_only": "Without search", "initial_{}": "Untrained"}
-    for stage, words in stages.items():
-        parts: list[str] = []
-        for key, metric in (("solve_rate", "episode/solved"), ("return", "episode/return")):
-            name = stage.format(key)
-            # Where all that pays is solving, the return is the solve rate: once is enough.
-            if name in summary and not (parts and summary[name] == summary[stage.format("solve_rate")]):
-                low, high = (in_words(metric, bound) for bound in summary[f"{name}_interval"])
-                parts.append(f"{HEADLINES[metric]} {in_words(metric, summary[name])} ({low} to {high})")
-        if parts:
-            lines.append(f"{words}: {', '.join(parts)}.")
-    episodes = summary["final_return_episodes"]
-    lines.append(
-        f"In brackets 95 % intervals; the result is of {episodes:,} episodes per seed with its best parameters."
-    )
-    return lines
-
-
-def result_so_far(records: Sequence[Record]) -> str:
-    """The headline of the final evaluation, or of the last one there is, averaged over seeds; "" before any."""
-    latest = latest_per_seed(records, "final") or latest_per_seed(records, "evaluation")
+def latest_result(run: Run) -> str:
+    """Formats the headline of the final evaluation, or of the latest one, averaged over seeds. Empty before any."""
+    latest = latest_per_seed(run.records, "final") or latest_per_seed(run.records, "evaluation")
     if not latest:
         return ""
     name = headline(latest)
-    return f"{HEADLINES[name]} {in_words(name, statistics.fmean(record['metrics'][name] for record in latest))}"
+    return f"{HEADLINES[name]} {format_metric(name, statistics.fmean(record['metrics'][name] for record in latest))}"
+
+
+def episodes_interval(name: str, per_seed: Sequence[Sequence[float]]) -> Interval:
+    """Returns the mean of a metric over the episodes of all seeds and its 95 % interval.
+
+    The interval is between all episodes, widened to contain the interval between seeds.
+    """
+    pooled = [value for episodes in per_seed for value in episodes]
+    interval = share_interval(statistics.fmean(pooled), len(pooled)) if name == "solved" else mean_interval(pooled)
+    interval = widen_to_seeds(interval, [statistics.fmean(episodes) for episodes in per_seed])
+    return clip_to_share(interval) if name == "solved" else interval
 
 
 def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> None:
-    """Evaluations over environment steps: a thin line per seed, their mean thick, a band between seeds."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, PercentFormatter
+    """Draws the evaluations of a run over environment steps: a thin line per seed, their mean and its interval."""
+    from spo.reports import figures
 
     records = read_records(metrics_path)
     name = headline(record for record in records if record["kind"] == "evaluation")
-    evaluations = _curves(records, "evaluation", name)
-    training = _mean_curve(_curves(records, "train", name))
-    curve = _mean_curve(evaluations)
+    with figures.style():
+        figure = figures.new_figure(7, 4.2)
+        axes = figure.add_subplot()
+        _draw_training(axes, records, name)
+        _draw_evaluations(axes, records, name)
+        final = latest_per_seed(records, "final")
+        if final:
+            best = statistics.fmean(record["metrics"][name] for record in final)
+            label = f"best parameters, final: {format_metric(name, best)}"
+            axes.axhline(best, color=figures.PALETTE[1], lw=1, label=label)
+        axes.set(title=title, xlabel="environment steps", ylabel=HEADLINES[name])
+        axes.set_xlim(left=0)
+        figures.format_steps(axes)
+        figures.format_values(axes.yaxis, name)
+        if name == "episode/solved":
+            axes.set_ylim(*figures.SHARE_LIMITS)
+        axes.legend(fontsize="small", loc="best")
+    figures.save(figure, picture_path)
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    if training:
-        means = [interval.mean for interval in training.values()]
-        axes.plot(list(training), means, color="0.6", lw=1, ls="--", label="training episodes")
-    label = "evaluation"
+
+def _draw_training(axes: "Axes", records: Iterable[Record], name: str) -> None:
+    from spo.reports import figures
+
+    episodes = _points(records, "train", name)
+    if episodes:
+        mean = _mean_curve(episodes)
+        line = plain_curve(mean.x, mean.estimate.value)
+        figures.draw_curve(axes, line, figures.MUTED, label="training episodes", lw=1, ls="--")
+
+
+def _draw_evaluations(axes: "Axes", records: Iterable[Record], name: str) -> None:
+    from spo.reports import figures
+
+    colour, evaluations = figures.PALETTE[0], _points(records, "evaluation", name)
+    curve, label = _mean_curve(evaluations), "evaluation"
     if len(evaluations) > 1:
         label = f"evaluation, mean of {len(evaluations)} seeds"
         for points in evaluations.values():
-            axes.plot(list(points), list(points.values()), color="C0", lw=0.8, alpha=0.35)
-    if len(evaluations) > 2:  # two seeds say next to nothing about others: the band would fill the picture
+            axes.plot(list(points), list(points.values()), color=colour, lw=0.8, alpha=0.35)
+    if len(evaluations) > 2:
         label += " with 95 % interval"
-        low, high = ([getattr(interval, bound) for interval in curve.values()] for bound in ("low", "high"))
-        axes.fill_between(list(curve), low, high, color="C0", alpha=0.15, lw=0)
-    axes.plot(list(curve), [i.mean for i in curve.values()], color="C0", lw=2.2, marker="o", ms=4, label=label)
-    final = latest_per_seed(records, "final")
-    if final:
-        best = statistics.fmean(record["metrics"][name] for record in final)
-        axes.axhline(best, color="C3", lw=1, label=f"best parameters, final: {in_words(name, best)}")
-    axes.set(title=title, xlabel="environment steps", ylabel=HEADLINES[name])
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    if name == "episode/solved":
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_ylim(-0.03, 1.03)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="best")
-    figure.savefig(picture_path, dpi=150)
+    else:  # the interval of two seeds would fill the picture
+        curve = plain_curve(curve.x, curve.estimate.value)
+    figures.draw_curve(axes, curve, colour, label=label, marker="o")
 
 
-def _curves(records: Iterable[Record], kind: str, name: str) -> dict[int, dict[int, float]]:
-    """seed -> environment steps -> value; a number that isn't one (no episode ended) is left out."""
+def _points(records: Iterable[Record], kind: str, name: str) -> dict[int, dict[int, float]]:
+    """Returns seed -> environment steps -> value, without NaN, the value of a period in which no episode ended."""
     curves: dict[int, dict[int, float]] = {}
     for record in records:
         value = record["metrics"].get(name)
@@ -132,9 +137,30 @@ def _curves(records: Iterable[Record], kind: str, name: str) -> dict[int, dict[i
     return curves
 
 
-def _mean_curve(curves: dict[int, dict[int, float]]) -> dict[int, Interval]:
+def _mean_curve(curves: dict[int, dict[int, float]]) -> Curve:
+    """Returns the mean over seeds at every step that any seed has, with Student's interval."""
     steps = sorted({step for points in curves.values() for step in points})
-    return {step: mean_interval([points[step] for points in curves.values() if step in points]) for step in steps}
+    intervals = [mean_interval([points[step] for points in curves.values() if step in points]) for step in steps]
+    return Curve(np.array(steps, float), Estimate(*np.array(intervals, float).reshape(-1, 3).T))
 
 
-__all__ = ["draw_learning_curve", "episodes_interval", "report", "result_so_far"]
+def _results(summary: dict[str, Any]) -> list[str]:
+    """Returns one line per result: by search, by the policy alone, and before training."""
+    lines = []
+    stages = {"final_{}": "Result", "final_{}_policy_only": "Without search", "initial_{}": "Untrained"}
+    for stage, words in stages.items():
+        parts: list[str] = []
+        for key, metric in (("solve_rate", "episode/solved"), ("return", "episode/return")):
+            name = stage.format(key)
+            # If solving is the only reward, the return equals the solve rate and is not repeated.
+            if name in summary and not (parts and summary[name] == summary[stage.format("solve_rate")]):
+                low, high = (format_metric(metric, bound) for bound in summary[f"{name}_interval"])
+                parts.append(f"{HEADLINES[metric]} {format_metric(metric, summary[name])} ({low} to {high})")
+        if parts:
+            lines.append(f"{words}: {', '.join(parts)}.")
+    episodes = summary["final_return_episodes"]
+    lines.append(f"Brackets contain 95 % intervals. The result is of {episodes:,} episodes per seed, best parameters.")
+    return lines
+
+
+__all__ = ["draw_learning_curve", "episodes_interval", "latest_result", "report"]

@@ -1,36 +1,86 @@
-"""Runs as they lie in their folders: config.json, environment.json and metrics.jsonl, of any algorithm and any version.
+"""The reader of run folders: config.json, environment.json, metrics.jsonl and summary.json.
 
-Nothing here imports JAX.
+It reads runs of any algorithm and any version.
 """
 
+import dataclasses
+import functools
 import glob
 import json
-import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from spo.reports.formatting import HEADLINES
 
 Record = dict[str, Any]
 
-#: What a task is judged by, in order of preference, with its name for people. Shares are shown in per cent.
-HEADLINES = {"episode/solved": "solved", "episode/return": "return"}
 
-
-class Run(NamedTuple):
-    """One run folder: one experiment, of one or more seeds."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One run folder: one experiment with one or more seeds."""
 
     folder: Path
     config: Record
-    starts: tuple[Record, ...]  # versions and device of every start of the run
-    evaluations: dict[int, tuple[Record, ...]]  # seed -> its evaluations, in order of steps
-    finals: dict[int, Record]  # seed -> its final evaluation; a run that is not finished has none
+    """The experiment, as stored in config.json."""
+    starts: tuple[Record, ...]
+    """Versions, devices and commit of every start of the run, as stored in environment.json."""
+    records: tuple[Record, ...]
+    """All lines of metrics.jsonl."""
+    summary: Record | None
+    """Results of a finished run, as stored in summary.json. None: the run is not finished."""
+
+    @functools.cached_property
+    def training(self) -> dict[int, tuple[Record, ...]]:
+        """Training records of each seed, in order of environment steps."""
+        return _by_seed(self.records, "train")
+
+    @functools.cached_property
+    def evaluations(self) -> dict[int, tuple[Record, ...]]:
+        """Evaluations of each seed during training, in order of environment steps."""
+        return _by_seed(self.records, "evaluation")
+
+    @functools.cached_property
+    def finals(self) -> dict[int, Record]:
+        """Final evaluation of each seed. A run that is not finished has none."""
+        return {record["seed"]: record for record in latest_per_seed(self.records, "final")}
+
+    @property
+    def finished(self) -> bool:
+        return self.summary is not None
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of one seed so far."""
+        return self.records[-1]["env_steps"] if self.records else 0
+
+    @property
+    def started(self) -> float:
+        """Time of the first start, in seconds since 1970."""
+        return (self.folder / "config.json").stat().st_mtime
+
+
+def load_run(folder: Path) -> Run:
+    """Reads everything that a run folder contains, except checkpoints."""
+    folder = Path(folder)
+    metrics_path = folder / "metrics.jsonl"
+    return Run(
+        folder=folder,
+        config=read_config(folder),
+        starts=read_starts(folder),
+        records=tuple(read_records(metrics_path)) if metrics_path.exists() else (),
+        summary=read_summary(folder),
+    )
 
 
 def load_runs(paths: Iterable[str | Path], say: Callable[[str], None] = lambda _: None) -> list[Run]:
-    """The runs in these folders and below them. Names may hold * and ?; a run that is found twice counts once.
+    """Reads the runs in these folders and below them, to compare them. A run that is found twice counts once.
 
-    A run without an evaluation is refused if it was named, and left out, with a sentence to `say`, if it was found.
+    Args:
+        paths: folders of runs, or folders above them. Names may contain * and ?.
+        say: receives a message for each run without an evaluation, which is left out. If such a run was named itself,
+            it is an error.
     """
     paths = list(paths)
     runs: dict[Path, Run] = {}
@@ -38,49 +88,63 @@ def load_runs(paths: Iterable[str | Path], say: Callable[[str], None] = lambda _
         for folder in _run_folders(path):
             if folder.resolve() in runs:
                 continue
-            try:
-                runs[folder.resolve()] = load_run(folder)
-            except NoEvaluationError as error:
-                if folder == Path(path):
-                    raise
-                say(str(error))
+            run = load_run(folder)
+            if run.evaluations:
+                runs[folder.resolve()] = run
+                continue
+            message = f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or continue its training."
+            if folder == Path(path):
+                raise ValueError(message)
+            say(message)
     if not runs:
         named = ", ".join(map(str, paths)) or "no folder"
         raise ValueError(f"There is no run in {named}: name folders that `spo train` wrote, or one above them.")
     return list(runs.values())
 
 
-class NoEvaluationError(ValueError):
-    """A run that has not come to its first evaluation yet."""
+def list_runs(root: Path) -> list[Run]:
+    """Reads every run under `root`, oldest first, evaluated or not."""
+    runs = [load_run(path.parent) for path in Path(root).rglob("config.json") if is_run(path.parent)]
+    return sorted(runs, key=lambda run: (run.started, str(run.folder)))
 
 
-def load_run(folder: Path) -> Run:
-    config = _read_config(folder / "config.json")
-    if config is None:
-        raise ValueError(f"{folder} holds no run: there is no config.json of one in it.")
-    metrics_path = folder / "metrics.jsonl"
-    records = read_records(metrics_path) if metrics_path.exists() else []
-    evaluations: dict[int, dict[int, Record]] = {}
-    for record in records:
-        if record["kind"] == "evaluation":
-            evaluations.setdefault(record["seed"], {})[record["env_steps"]] = record
-    if not evaluations:
-        raise NoEvaluationError(
-            f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or let it train on."
-        )
-    environment_path = folder / "environment.json"
-    starts = json.loads(environment_path.read_text("utf-8"))["starts"] if environment_path.exists() else []
-    return Run(
-        folder,
-        config,
-        tuple(starts),
-        {seed: tuple(by_steps[steps] for steps in sorted(by_steps)) for seed, by_steps in sorted(evaluations.items())},
-        {record["seed"]: record for record in latest_per_seed(records, "final")},
-    )
+def is_run(folder: Path) -> bool:
+    """Returns True if the folder has the config.json of a run, and not one of another program."""
+    try:
+        read_config(folder)
+    except ValueError:
+        return False
+    return True
+
+
+def read_config(folder: Path) -> Record:
+    """Reads config.json of a run of any version."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no run: it has no config.json. Name a folder that `spo train` wrote.")
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        config = None
+    if not isinstance(config, dict) or not {"spo_version", "task", "algorithm"} <= config.keys():
+        raise ValueError(f"{path} is not the configuration of a run. Name a folder that `spo train` wrote.")
+    return config
+
+
+def read_starts(folder: Path) -> tuple[Record, ...]:
+    """Reads versions, devices and commit of every start of a run. Empty if the folder has no environment.json."""
+    path = Path(folder) / "environment.json"
+    return tuple(json.loads(path.read_text("utf-8"))["starts"]) if path.exists() else ()
+
+
+def read_summary(folder: Path) -> Record | None:
+    """Reads the results of a finished run. None if it is not finished."""
+    path = Path(folder) / "summary.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a metrics file. A last line that a killed run left half written is skipped."""
+    """Reads the records of a metrics file. Skips an incomplete last line, which an interrupted run may leave."""
     lines = path.read_text("utf-8").splitlines()
     records = []
     for number, line in enumerate(lines, start=1):
@@ -89,43 +153,28 @@ def read_records(path: Path) -> list[Record]:
         except json.JSONDecodeError:
             if number < len(lines):
                 raise ValueError(
-                    f"Line {number} of {path} is no JSON: the file was changed or is no metrics file."
+                    f"Line {number} of {path} is not JSON: the file was changed, or it is not a metrics file."
                 ) from None
     return records
 
 
 def latest_per_seed(records: Iterable[Record], kind: str) -> list[Record]:
-    """The last record of each seed, in order of seeds."""
+    """Returns the last record of this kind of each seed, in order of seeds."""
     by_seed = {record["seed"]: record for record in records if record["kind"] == kind}
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def headline(records: Iterable[Record]) -> str:
-    """The metric these records are judged by."""
+    """Returns the metric that scores these records: the share of solved episodes if there is one, else the return."""
     records = list(records)
     for name in HEADLINES:
         if any(name in record["metrics"] for record in records):
             return name
-    raise ValueError("There is no episode in these records: train until the first evaluation.")
-
-
-def in_words(name: str, value: float) -> str:
-    """A metric's value for people: shares in per cent, others with three or four digits."""
-    if not math.isfinite(value):
-        return "none"
-    if name == "episode/solved":
-        return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    raise ValueError("These records contain no episode: train until the first evaluation.")
 
 
 def find_setting(config: Record, name: str) -> Any:
-    """A setting by its dotted name. The algorithm's own ones need no "config." before them."""
+    """Returns a setting by its dotted name. The algorithm's own settings need no "config." before them."""
     for path in (name, f"config.{name}"):
         value: Any = config
         for part in path.split("."):
@@ -134,12 +183,12 @@ def find_setting(config: Record, name: str) -> Any:
             return value
     raise ValueError(
         f"A run of {config['algorithm']} on {config['task']} has no setting {name!r}: its config.json lists them "
-        '(search.num_particles and "network.width" are such names).'
+        "(search.num_particles and network.width are such names)."
     )
 
 
 def flatten(config: Record, prefix: str = "") -> Record:
-    """Settings of settings under one dotted name."""
+    """Returns nested settings under one dotted name each."""
     flat: Record = {}
     for name, value in config.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -147,42 +196,42 @@ def flatten(config: Record, prefix: str = "") -> Record:
 
 
 class _Missing:
-    """Stands for a setting that is not there: None is a value."""
+    """Marks a setting that is absent, because None is a value."""
 
 
-def _run_folders(path: str | Path) -> Sequence[Path]:
-    if _read_config(Path(path) / "config.json") is not None:
+def _by_seed(records: Iterable[Record], kind: str) -> dict[int, tuple[Record, ...]]:
+    """Groups records by seed and sorts them by steps. Of two records at the same step, the later one is kept."""
+    found: dict[int, dict[int, Record]] = {}
+    for record in records:
+        if record["kind"] == kind:
+            found.setdefault(record["seed"], {})[record["env_steps"]] = record
+    return {seed: tuple(by_steps[steps] for steps in sorted(by_steps)) for seed, by_steps in sorted(found.items())}
+
+
+def _run_folders(path: str | Path) -> list[Path]:
+    if is_run(Path(path)):
         return [Path(path)]
     if glob.has_magic(str(path)) and not Path(path).exists():
         return [folder for match in sorted(glob.glob(str(path))) for folder in _run_folders(match)]
     if not Path(path).is_dir():
         raise ValueError(f"{path} is no folder: name folders that `spo train` wrote, or one above them.")
     below = (Path(root) for root, _, files in os.walk(path) if "config.json" in files)
-    return sorted(folder for folder in below if _read_config(folder / "config.json") is not None)
-
-
-def _read_config(path: Path) -> Record | None:
-    """config.json of a run; None where there is none, or somebody else's."""
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        return None
-    return config if isinstance(config, dict) and {"spo_version", "task", "algorithm"} <= config.keys() else None
+    return sorted(folder for folder in below if is_run(folder))
 
 
 __all__ = [
-    "HEADLINES",
     "Record",
     "Run",
-    "duration",
     "find_setting",
     "flatten",
     "headline",
-    "in_words",
+    "is_run",
     "latest_per_seed",
+    "list_runs",
     "load_run",
     "load_runs",
+    "read_config",
     "read_records",
+    "read_starts",
+    "read_summary",
 ]

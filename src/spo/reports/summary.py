@@ -1,27 +1,20 @@
-"""What a finished run comes to: flat names and numbers, from its records."""
+"""Results of a finished run, as flat names and numbers. They are stored in summary.json."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from spo.reports.statistics import (
-    Interval,
-    at_least_between_seeds,
-    normal_interval,
-    share_interval,
-    within_0_and_1,
-)
-
-Record = dict[str, Any]
+from spo.reports.runs import Record
+from spo.reports.stats import Interval, clip_to_share, normal_interval, share_interval, widen_to_seeds
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """How the run did before training and at its end.
+    """Returns the results of a run before training and at its end.
 
-    Each result is a plain number, the mean over seeds, with its 95 % interval (`..._interval`), episodes per seed
-    (`..._episodes`) and values per seed (`..._per_seed`) beside it. The interval is that between all episodes (Wilson
-    for rates, normal for returns) and, where there are several seeds, that between seeds (Student) if it is wider.
+    Each result is a number, the mean over seeds. Next to it are its 95 % interval (`..._interval`), the episodes per
+    seed (`..._episodes`) and the value of each seed (`..._per_seed`). The interval is between all episodes: Wilson's
+    for rates, normal for returns. With several seeds it is widened to contain Student's interval between seeds.
     """
     first = [record for record in records if record["kind"] == "evaluation" and record["iteration"] == 0]
     final = [record for record in records if record["kind"] == "final"]
@@ -53,9 +46,9 @@ def _result(name: str, per_seed: list[float], episodes: int, interval: Interval)
 
 def _rate_interval(rates: list[float], episodes: int) -> Interval:
     interval = share_interval(statistics.fmean(rates), episodes * len(rates))
-    return within_0_and_1(at_least_between_seeds(interval, rates))
+    return clip_to_share(widen_to_seeds(interval, rates))
 
 
 def _mean_interval(means: list[float], deviations: list[float], episodes: int) -> Interval:
     deviation = math.sqrt(statistics.fmean(deviation**2 for deviation in deviations))
-    return at_least_between_seeds(normal_interval(statistics.fmean(means), deviation, episodes * len(means)), means)
+    return widen_to_seeds(normal_interval(statistics.fmean(means), deviation, episodes * len(means)), means)

@@ -1,0 +1,69 @@
+"""95 % intervals from formulas: of a share, of a mean over many episodes, of a mean over a few seeds."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+NORMAL_95 = 1.959964
+"""97.5 % quantile of the standard normal distribution."""
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def share_interval(share: float, count: int) -> Interval:
+    """Returns Wilson's interval of a share observed in `count` independent trials. It stays inside [0, 1].
+
+    (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
+    """
+    z2 = NORMAL_95**2
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = NORMAL_95 / (1 + z2 / count) * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def normal_interval(mean: float, deviation: float, count: int) -> Interval:
+    """Returns the interval of the mean of many independent values: mean ± z σ / √n."""
+    half = NORMAL_95 * deviation / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Returns Student's interval of the mean of a few independent values, such as one per seed.
+
+    mean ± t(n - 1) s / √n
+
+    The bounds of a single value are NaN.
+    """
+    from scipy.stats import t
+
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Interval(mean, math.nan, math.nan)
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def widen_to_seeds(between_episodes: Interval, per_seed: Sequence[float]) -> Interval:
+    """Returns the interval between episodes, widened to contain the interval between seeds.
+
+    Episodes of one seed do not show how other seeds would score. Seeds alone are not enough either: seeds that agree by
+    chance have an interval of width 0.
+    """
+    if len(per_seed) == 1:
+        return between_episodes
+    between_seeds = mean_interval(per_seed)
+    return between_episodes._replace(
+        low=min(between_episodes.low, between_seeds.low), high=max(between_episodes.high, between_seeds.high)
+    )
+
+
+def clip_to_share(interval: Interval) -> Interval:
+    """Returns the interval with bounds inside [0, 1]: Student's interval of a share may exceed them."""
+    return interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))

@@ -1,0 +1,42 @@
+"""Tests of intervals from formulas, against SciPy."""
+
+import math
+
+import pytest
+
+pytest.importorskip("scipy")
+
+from scipy import stats as scipy_stats
+
+from spo.reports import stats
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 10), (10, 10), (3, 17), (1200, 1280)])
+def test_share_interval_is_wilsons(successes: int, count: int):
+    expected = scipy_stats.binomtest(successes, count).proportion_ci(method="wilson")
+    found = stats.share_interval(successes / count, count)
+    assert found == pytest.approx((successes / count, expected.low, expected.high), abs=1e-6)
+
+
+def test_mean_interval_is_students():
+    values = [1.0, 2.0, 4.0, 8.0]
+    expected = scipy_stats.t.interval(0.95, 3, loc=3.75, scale=scipy_stats.sem(values))
+    assert stats.mean_interval(values) == pytest.approx((3.75, *expected))
+    single = stats.mean_interval([2.0])
+    assert single.mean == 2.0
+    assert math.isnan(single.low)
+
+
+def test_normal_interval_equals_scipys():
+    expected = scipy_stats.norm.interval(0.95, loc=3.0, scale=2.0 / math.sqrt(50))
+    assert stats.normal_interval(3.0, 2.0, 50) == pytest.approx((3.0, *expected), abs=1e-6)
+
+
+def test_an_interval_is_widened_to_the_wider_one_of_episodes_and_seeds():
+    between_episodes = stats.Interval(0.5, 0.4, 0.6)
+    assert stats.widen_to_seeds(between_episodes, [0.5, 0.5]) == between_episodes
+    assert stats.widen_to_seeds(between_episodes, [0.5]) == between_episodes
+    low, high = stats.mean_interval([0.2, 0.8])[1:]
+    widened = stats.widen_to_seeds(between_episodes, [0.2, 0.8])
+    assert widened == (0.5, low, high)
+    assert stats.clip_to_share(widened) == (0.5, 0.0, 1.0)

@@ -1,0 +1,107 @@
+"""Tests of the run reader, with folders written by hand."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("scipy")
+
+from reports.fake_runs import write_run
+from spo.reports.comparison import compare
+from spo.reports.runs import list_runs, load_run, load_runs, read_config, read_records
+
+
+def test_runs_are_found_by_name_by_pattern_and_below_a_folder_once_each(tmp_path: Path, monkeypatch):
+    one = write_run(tmp_path / "a" / "one", [0.0, 0.5], final=0.6)
+    write_run(tmp_path / "a" / "b" / "two", [0.0, 0.5], final=0.6)
+    (tmp_path / "a" / "other").mkdir()
+    (tmp_path / "a" / "other" / "config.json").write_text('{"name": "of another program"}')
+    assert [run.folder.name for run in load_runs([one])] == ["one"]
+    assert {run.folder.name for run in load_runs([tmp_path])} == {"one", "two"}
+    monkeypatch.chdir(tmp_path)
+    found = load_runs([f"{tmp_path}/a/o*", "a/one", one, tmp_path])
+    assert sorted(run.folder.name for run in found) == ["one", "two"]
+
+
+def test_a_run_is_read_as_written(tmp_path: Path):
+    write_run(tmp_path / "run", [[0.0, 0.5], [0.1, 0.7]], final=[0.6, 0.8], points=[0, 500])
+    (run,) = load_runs([tmp_path])
+    assert sorted(run.evaluations) == sorted(run.finals) == [0, 1]
+    assert [record["env_steps"] for record in run.evaluations[1]] == [0, 500]
+    assert run.finals[1]["metrics"]["episode/solved"] == 0.8
+    assert run.starts[0]["device"] == "NVIDIA H200"
+
+
+def test_folders_without_a_run_raise_with_a_sentence(tmp_path: Path):
+    with pytest.raises(ValueError, match="no folder"):
+        load_runs([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match="There is no run in"):
+        load_runs([tmp_path])
+    with pytest.raises(ValueError, match="There is no run in"):
+        load_runs([f"{tmp_path}/x*"])
+    empty = write_run(tmp_path / "empty", [0.0])
+    (empty / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"empty has no evaluation.*leave it out"):
+        load_runs([empty])
+    (empty / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match="no evaluation"):
+        load_runs([empty])
+    with pytest.raises(ValueError, match="nothing to compare"):
+        compare([])
+
+
+def test_a_run_without_an_evaluation_is_left_out_unless_it_is_named(tmp_path: Path):
+    write_run(tmp_path / "one", [0.0, 0.5], final=0.6)
+    empty = write_run(tmp_path / "empty", [0.0])
+    (empty / "metrics.jsonl").unlink()
+    said: list[str] = []
+    assert [run.folder.name for run in load_runs([tmp_path], said.append)] == ["one"]
+    assert "empty has no evaluation" in said[0]
+    assert [run.folder.name for run in load_runs([tmp_path / "o*", tmp_path])] == ["one"]
+    with pytest.raises(ValueError, match="There is no run in"):
+        load_runs([f"{tmp_path}/e*"])
+
+
+def test_all_runs_are_listed_oldest_first(tmp_path: Path):
+    names = ["new", "old"]
+    for name, seconds in zip(names, (2_000_000, 1_000_000), strict=True):
+        folder = write_run(tmp_path / name, [0.0, 0.5], final=0.6)
+        os.utime(folder / "config.json", (seconds, seconds))
+    (tmp_path / "new" / "metrics.jsonl").unlink()
+    (tmp_path / "old" / "summary.json").write_text('{"final_return": 0.6}')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("[]")
+    old, new = list_runs(tmp_path)
+    assert [old.folder.name, new.folder.name] == ["old", "new"]
+    assert (old.started, old.env_steps, old.finished, old.summary) == (1_000_000, 1000, True, {"final_return": 0.6})
+    assert (new.started, new.env_steps, new.finished, new.summary) == (2_000_000, 0, False, None)
+
+
+def test_records_are_sorted_by_seed_and_steps_and_a_repeated_step_counts_once(tmp_path: Path):
+    folder = write_run(tmp_path / "run", [[0.0, 0.5], [0.1, 0.7]], points=[0, 500])
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    (folder / "metrics.jsonl").write_text("\n".join([*lines[::-1], lines[0].replace("0.0", "0.25")]) + "\n")
+    run = load_run(folder)
+    assert list(run.evaluations) == [0, 1]
+    assert [record["env_steps"] for record in run.evaluations[0]] == [0, 500]
+    assert run.evaluations[0][0]["metrics"]["episode/solved"] == 0.25
+    assert run.training == {}
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"name": "of another program"}'])
+def test_the_configuration_of_another_program_is_not_a_run(tmp_path: Path, text: str):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match="not the configuration of a run"):
+        read_config(tmp_path)
+    with pytest.raises(ValueError, match="holds no run"):
+        read_config(tmp_path / "nowhere")
+
+
+def test_an_incomplete_last_line_is_skipped_and_another_one_raises(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
+    assert read_records(path) == [{"a": 1}, {"a": 2}]
+    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
+    with pytest.raises(ValueError, match="Line 2"):
+        read_records(path)
