@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from spo.environments._adapters import on_its_own_terms
+from spo.environments._adapters import jit_foreign
 
 
 def test_other_libraries_are_traced_once():
@@ -12,7 +12,7 @@ def test_other_libraries_are_traced_once():
         traced.append(1)
         return state + action
 
-    borrowed = on_its_own_terms(step)
+    borrowed = jit_foreign(step)
     for batch in (3, 5):  # as roots, as particles
         jax.jit(jax.vmap(borrowed)).lower(jnp.zeros((batch, 2)), jnp.zeros((batch, 2)))
     jax.eval_shape(borrowed, jnp.zeros(2), jnp.zeros(2))
@@ -29,4 +29,4 @@ def test_other_libraries_may_promote_ranks():
     with jax.numpy_rank_promotion("raise"):
         with pytest.raises(ValueError, match="rank_promotion"):
             step(*arguments)
-        assert on_its_own_terms(step)(*arguments).shape == (2, 3)
+        assert jit_foreign(step)(*arguments).shape == (2, 3)

@@ -21,17 +21,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spo.environments import boxoban as module
 from spo.environments.boxoban import (
+    DownloadReport,
     PublicFile,
     boxoban,
     data_folder,
     download,
+    downloads,
     load_split,
+    manifest,
     parse_levels,
     public_files,
     read_split,
     split_names,
+    splits,
 )
 from spo.environments.sokoban import level_from_text, level_to_text
 
@@ -74,7 +77,7 @@ def with_manifest(monkeypatch):
     """Let the package believe in other public files."""
 
     def believe(**splits: dict[PublicFile, bytes]) -> None:
-        monkeypatch.setattr(module, "_manifest", lambda: {name: tuple(files) for name, files in splits.items()})
+        monkeypatch.setattr(manifest, "_manifest", lambda: {name: tuple(files) for name, files in splits.items()})
 
     return believe
 
@@ -117,8 +120,8 @@ def with_line(line_number: int, line: str) -> bytes:
         (with_line(13, "; 7"), r'bad\.txt, level 1, line 13: expected the line "; 1", found \'; 7\''),
         (with_line(15, "#" * 9), r"bad\.txt, level 1, line 15: a row has 10 characters, this one has 9"),
         (with_line(15, "#" * 10 + "\r"), r"bad\.txt, level 1, line 15: a row has 10 characters, this one has 11"),
-        (with_line(15, "#    x   #"), r"bad\.txt, level 1, line 15: 'x' stands for nothing"),
-        (with_line(15, "#    ;   #"), r"bad\.txt, level 1, line 15: ';' stands for nothing"),
+        (with_line(15, "#    x   #"), r"bad\.txt, level 1, line 15: 'x' is not a cell"),
+        (with_line(15, "#    ;   #"), r"bad\.txt, level 1, line 15: ';' is not a cell"),
         (with_line(15, "         #"), r"bad\.txt, level 1, line 15: the outermost cells"),
         (with_line(14, "#### #####"), r"bad\.txt, level 1, line 14: the outermost cells"),
         (with_line(24, "# a note"), r"bad\.txt, level 1, line 24: expected an empty line"),
@@ -206,7 +209,7 @@ def forbid_parsing(monkeypatch) -> None:
     def parse(*_):
         raise AssertionError("a text file was parsed")
 
-    monkeypatch.setattr(module, "parse_levels", parse)
+    monkeypatch.setattr(manifest, "parse_levels", parse)
 
 
 def test_the_second_load_is_a_memory_map_and_parses_nothing(hard, tmp_path, monkeypatch):
@@ -237,7 +240,7 @@ def test_a_cache_made_from_other_files_is_made_anew(tmp_path, with_manifest, wit
 def test_a_cache_in_other_cell_codes_is_made_anew(hard, tmp_path, monkeypatch):
     put(tmp_path, hard)
     load_split("hard", tmp_path)
-    monkeypatch.setattr(module, "CELL_CHARACTERS", module.CELL_CHARACTERS[::-1])
+    monkeypatch.setattr(splits, "CELL_CHARACTERS", splits.CELL_CHARACTERS[::-1])
     forbid_parsing(monkeypatch)
     with pytest.raises(AssertionError, match="a text file was parsed"):
         load_split("hard", tmp_path)
@@ -294,7 +297,7 @@ def test_a_cache_whose_writing_is_interrupted_leaves_the_old_one_or_none(hard, t
 def test_levels_load_from_a_folder_that_cannot_be_written(hard, tmp_path):
     put(tmp_path, hard)
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="can't be cached"):
+    with pytest.warns(UserWarning, match="cannot be cached"):
         levels = load_split("hard", tmp_path)
     np.testing.assert_array_equal(levels, expected_levels(hard))
 
@@ -339,7 +342,7 @@ def test_a_part_of_a_split_is_used_only_on_request(hard, tmp_path):
 
 
 def test_nothing_at_all_is_no_part(hard, tmp_path):
-    with pytest.raises(FileNotFoundError, match="No level of hard"):
+    with pytest.raises(FileNotFoundError, match="has no level of hard"):
         load_split("hard", tmp_path, allow_partial=True)
 
 
@@ -473,12 +476,12 @@ def test_download_fetches_verifies_and_says_so(hard, serve, tmp_path, capsys):
     server = serve(hard)
     report = quick_download(["hard", "hard"], tmp_path, server.url)
     paths = tuple(file.path for file in hard)
-    assert report == module.DownloadReport(tmp_path, (), paths, paths, {}, {}, (), ())
+    assert report == DownloadReport(tmp_path, (), paths, paths, {}, {}, (), ())
     assert report.complete
     assert_holds(tmp_path, hard)
     assert sorted(server.requests) == sorted(paths)
     words = capsys.readouterr().out
-    assert "0 files were there, 3 fetched; 3 verified by checksum, 0 unverified; 0 failed, 0 not tried." in words
+    assert "0 files already present, 3 fetched; 3 verified by checksum, 0 unverified; 0 failed, 0 not tried." in words
     assert "again" not in words
     np.testing.assert_array_equal(load_split("hard", tmp_path), expected_levels(hard))
 
@@ -501,7 +504,7 @@ def test_a_second_download_fetches_nothing(hard, serve, tmp_path):
     server.requests.clear()
     report = quick_download(["hard"], tmp_path, server.url)
     assert server.requests == []
-    assert (len(report.had), report.fetched, len(report.verified)) == (3, (), 3)
+    assert (len(report.present), report.fetched, len(report.verified)) == (3, (), 3)
 
 
 @pytest.mark.parametrize("trick", ["truncate", "no length", "corrupt", "other levels", "drop", "500", "503", "429"])
@@ -533,7 +536,7 @@ def test_trouble_that_stays_is_reported_and_a_later_run_goes_on(
     assert not list(tmp_path.rglob("*.part"))
     words = capsys.readouterr().out
     assert "1 failed" in words
-    assert "Run the same command again to go on" in words
+    assert "Run the same command again to continue" in words
 
     server.requests.clear()
     report = quick_download(["hard"], tmp_path, server.url)
@@ -581,7 +584,7 @@ def test_a_damaged_file_in_the_folder_is_set_aside_and_fetched_again(with_manife
         assert report.unverified["hard/001.txt"] == hashlib.sha256(damage).hexdigest()
         return
     assert server.requests == ["hard/001.txt"]
-    assert (report.had, report.fetched) == (("hard/000.txt", "hard/002.txt"), ("hard/001.txt",))
+    assert (report.present, report.fetched) == (("hard/000.txt", "hard/002.txt"), ("hard/001.txt",))
     assert (tmp_path / "hard/001.txt.corrupt").read_bytes() == damage
     assert (tmp_path / "hard/001.txt").read_bytes() == server.content["/hard/001.txt"]
 
@@ -633,28 +636,28 @@ def test_a_dead_server_ends_the_download_early(with_manifest, tmp_path, capsys):
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         report = quick_download(["hard"], tmp_path, url)
     assert len(report.failed) + len(report.not_tried) == 60
-    assert module.MAX_FAILED_FILES <= len(report.failed) < 60
+    assert downloads.MAX_FAILED_FILES <= len(report.failed) < 60
     assert report.not_tried
     assert "Run the same command again" in capsys.readouterr().out
 
 
 def interrupt_at(path: str, monkeypatch) -> None:
     """Ctrl-C, as it reaches `download`, when this file is asked for."""
-    request = module._request
+    request = downloads._request
 
     def request_until_interrupted(url: str) -> bytes:
         if url.endswith(path):
             raise KeyboardInterrupt
         return request(url)
 
-    monkeypatch.setattr(module, "_request", request_until_interrupted)
+    monkeypatch.setattr(downloads, "_request", request_until_interrupted)
 
 
 def test_an_interrupted_download_goes_on_where_it_stopped(with_manifest, serve, tmp_path, monkeypatch):
     texts = make_split(200, 1, True)
     with_manifest(hard=texts)
     server = serve(texts)
-    monkeypatch.setattr(module, "NUM_CONNECTIONS", 1)
+    monkeypatch.setattr(downloads, "NUM_CONNECTIONS", 1)
     with monkeypatch.context() as patch:
         interrupt_at("hard/003.txt", patch)
         with pytest.raises(KeyboardInterrupt):
@@ -667,7 +670,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(with_manifest, serve, 
     server.requests.clear()
     report = quick_download(["hard"], tmp_path, server.url)
     assert server.requests == [file.path for file in texts if file not in kept]
-    assert (len(report.had), len(report.verified)) == (len(kept), 200)
+    assert (len(report.present), len(report.verified)) == (len(kept), 200)
     assert_holds(tmp_path, texts)
 
 
@@ -688,12 +691,12 @@ def test_a_killed_download_leaves_nothing_half_written(with_manifest, serve, tmp
     server = serve(texts)
     server.tricks["hard/002.txt"] = ["stall"]
     program = (
-        "from spo.environments import boxoban as module\n"
+        "from spo.environments.boxoban import PublicFile, download, manifest\n"
         f"files = {[tuple(file) for file in texts]!r}\n"
-        "module._manifest = lambda: {'hard': tuple(module.PublicFile(*file) for file in files)}\n"
-        f"module.download(['hard'], {str(tmp_path)!r}, {server.url!r})\n"
+        "manifest._manifest = lambda: {'hard': tuple(PublicFile(*file) for file in files)}\n"
+        f"download(['hard'], {str(tmp_path)!r}, {server.url!r})\n"
     )
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(module.__file__).parents[2])}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(manifest.__file__).parents[3])}
     child = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.DEVNULL)
     try:
         assert server.stalled.wait(60)

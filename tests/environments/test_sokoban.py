@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.oracles.sokoban_solver import solve
 
+from oracles.sokoban_solver import solve
 from spo.environments.sokoban import (
     AGENT,
     AGENT_ON_TARGET,

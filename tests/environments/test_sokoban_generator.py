@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.oracles.sokoban_solver import solve
 
+from oracles.sokoban_solver import solve
 from spo.environments import sokoban_generator
 from spo.environments.sokoban import (
     AGENT,

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.environments.tiny import TINY_NAMES, known_answer, solve, tabular, tiny, tiny_mdp
+from oracles.tiny_answers import known_answer, solve, tiny_mdp
+from spo.environments.tiny import TINY_NAMES, tabular, tiny
 from spo.types import DiscreteActions
 
 TABULAR = [name for name in TINY_NAMES if isinstance(tiny(name).train.action_spec, DiscreteActions)]
@@ -276,7 +277,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
     ("change", "sentence"),
     [
         (lambda m: m._replace(transition_probabilities=0.5 * m.transition_probabilities), "must sum to 1"),
-        (lambda m: m._replace(start_probabilities=m.start_probabilities[::-1]), "can't start in a terminal state"),
+        (lambda m: m._replace(start_probabilities=m.start_probabilities[::-1]), "cannot start in a terminal state"),
         (lambda m: m._replace(mask=np.zeros_like(m.mask)), "at least one valid action"),
         (lambda m: m._replace(rewards=m.rewards + 1.0), "Nothing may happen after an end"),
         (lambda m: m._replace(transition_probabilities=m.transition_probabilities[:, :, ::-1]), "Nothing may happen"),

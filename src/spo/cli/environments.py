@@ -32,7 +32,7 @@ def envs(*, filter: str = "", sizes: bool = False) -> None:
     with rich.get_console().status("") as status:
         for name in names:
             status.update(f"Building {name}")
-            table.add_row(name, *(map(escape, _sizes(name)) if sizes or registry.is_ours(name) else ()))
+            table.add_row(name, *(map(escape, _sizes(name)) if sizes or registry.is_built_in(name) else ()))
     if names:
         rich.print(table)
     for family, reason in missing.items():

@@ -1,4 +1,4 @@
-"""Worlds, by name: `make("rubiks_cube")`, `make("brax/ant")`; `names()` lists them. See `spo.types.Environment`."""
+"""Environments by name: `make("rubiks_cube")`, `make("brax/ant")`. `names()` lists them."""
 
 from spo.environments.registry import make, names
 

@@ -1,4 +1,4 @@
-"""What the adapters share: finding the other library, checking options, holding its arrays to one layout."""
+"""Helpers of the adapters to other libraries: imports, options, and arrays of one layout."""
 
 import functools
 import importlib
@@ -12,19 +12,20 @@ from spo.types import PyTree
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of this package brings it."""
+    """Imports `module`. The error names the extra of this package that installs it."""
     package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
-            raise  # the library is there and misses something itself: its own sentence says what
+            raise  # the library is installed and lacks a dependency of its own
         raise ModuleNotFoundError(
-            f'The package {package} is not installed: pip install "spo-jax[{extra}]" brings it.', name=package
+            f'The package {package} is not installed: pip install "spo-jax[{extra}]".', name=package
         ) from error
 
 
 def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) -> None:
+    """Raises ValueError with the allowed options if `given` has another one."""
     allowed = sorted(allowed)
     unknown = sorted(set(given) - set(allowed))
     if unknown:
@@ -32,11 +33,11 @@ def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) ->
         raise ValueError(f"{owner} has no option {', '.join(map(repr, unknown))}: {takes}.")
 
 
-def on_its_own_terms(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of another library, with rank promotion allowed even where the rest of the program forbids it.
+def jit_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Traces a function of another library once for each kind of arguments, with rank promotion allowed.
 
-    It is traced once per kind of arguments, not in every place where a world steps or starts: with physics each time
-    takes seconds. `inline` leaves the compiled program as it would be without.
+    This package runs with rank promotion forbidden in its tests. Tracing once saves seconds with physics, because an
+    environment is stepped in several places of a program. `inline` leaves the compiled program unchanged.
     """
 
     @functools.wraps(function)
@@ -48,13 +49,14 @@ def on_its_own_terms(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def specs_of(tree: PyTree[Any]) -> PyTree[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of a pytree of arrays."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
-def hold_to(specs: PyTree[jax.ShapeDtypeStruct], tree: PyTree[Any]) -> PyTree[jax.Array]:
-    """`tree` with the dtypes of `specs`, none of them weak.
+def cast_like(specs: PyTree[jax.ShapeDtypeStruct], tree: PyTree[Any]) -> PyTree[jax.Array]:
+    """Casts the leaves of `tree` to the dtypes of `specs`, without weak types.
 
-    Other libraries now and then return a Python number, or a weakly typed one, where `reset` returned an array; a scan
+    Some libraries return a Python number or a weakly typed array from `step` where `reset` returned an array. A scan
     refuses a carry whose type changes.
     """
     return jax.tree.map(lambda spec, leaf: jax.lax.convert_element_type(leaf, spec.dtype), specs, tree)

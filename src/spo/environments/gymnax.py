@@ -1,9 +1,10 @@
-"""Gymnax's worlds (https://github.com/RobertTLange/gymnax) behind our contract: "CartPole-v1", "Breakout-MinAtar", ...
+"""Adapter to gymnax (https://github.com/RobertTLange/gymnax): "CartPole-v1", "Breakout-MinAtar", ...
 
-We step with gymnax's `step_env`, never its `step`, which resets by itself where an episode ends. From 1.0 on, gymnax
-tells a natural end (what `step_env` returns) from its time limit (`is_truncated`), and so do we. Its states hold no
-keys. Some of its worlds hide things in the state which the observation does not show (bandits, MemoryChain): there a
-search that steps the state knows more than the policy may.
+The adapter calls gymnax's `step_env`, because its `step` resets at the end of an episode. Since 1.0, gymnax separates
+termination (returned by `step_env`) from its time limit (`is_truncated`), and so does the adapter. States hold no keys.
+
+Some environments have states that the observation does not show (bandits, MemoryChain). There a search that steps the
+state has more information than the policy.
 """
 
 import inspect
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.checks import suggest_names
-from spo.environments._adapters import check_options, hold_to, on_its_own_terms, require, specs_of
+from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
 from spo.types import (
     Action,
     ActionSpec,
@@ -30,12 +31,12 @@ from spo.types import (
 
 
 def names() -> list[str]:
-    """The names gymnax has environments under."""
+    """Names of all environments of gymnax."""
     return sorted(require("gymnax", extra="gymnax").registered_envs)
 
 
 def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -> Task:
-    """The gymnax environment `name`, such as "CartPole-v1".
+    """An environment of gymnax, such as "CartPole-v1".
 
     Args:
         name: Name of the environment in gymnax.
@@ -45,15 +46,15 @@ def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -
     """
     env, params = _build(name, time_limit, gymnax_options)
     action_spec = _action_spec(name, env, params)
-    gymnax_reset, gymnax_step = on_its_own_terms(env.reset_env), on_its_own_terms(env.step_env)
+    gymnax_reset, gymnax_step = jit_foreign(env.reset_env), jit_foreign(env.step_env)
     observation_like, state_like = jax.eval_shape(lambda key: gymnax_reset(key, params), jax.random.key(0))
     observation_spec, state_spec = specs_of(observation_like), specs_of(state_like)
 
     def timestep(observation: Observation, reward: Any, terminated: Any, truncated: Any) -> TimeStep:
         terminated = jnp.asarray(terminated, bool)
         return TimeStep(
-            observation=hold_to(observation_spec, observation),
-            reward=jnp.asarray(reward, jnp.float32).reshape(()),  # a few worlds with actions[1] return reward[1]
+            observation=cast_like(observation_spec, observation),
+            reward=jnp.asarray(reward, jnp.float32).reshape(()),  # some environments with actions[1] return reward[1]
             terminated=terminated.reshape(()),
             truncated=jnp.asarray(truncated, bool) & ~terminated.reshape(()),
             action_mask=jnp.ones(action_spec.num_actions, bool) if isinstance(action_spec, DiscreteActions) else None,
@@ -61,19 +62,19 @@ def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -
 
     def reset(key: PRNGKey) -> tuple[State, TimeStep]:
         observation, state = gymnax_reset(key, params)
-        return hold_to(state_spec, state), timestep(observation, 0.0, False, False)
+        return cast_like(state_spec, state), timestep(observation, 0.0, False, False)
 
     def step(key: PRNGKey, state: State, action: Action) -> tuple[State, TimeStep]:
         observation, state, reward, terminated, _ = gymnax_step(key, state, action, params)
         truncated = env.is_truncated(state, params)
-        return hold_to(state_spec, state), timestep(observation, reward, terminated, truncated)
+        return cast_like(state_spec, state), timestep(observation, reward, terminated, truncated)
 
     def render(state: State) -> NoReturn:
         raise NotImplementedError(
-            f"We don't draw gymnax's worlds: gymnax.visualize.Visualizer makes an animation of {name!r}."
+            f"This adapter does not draw gymnax: use gymnax.visualize.Visualizer for an animation of {name!r}."
         )
 
-    world = Environment(
+    environment = Environment(
         name=f"gymnax/{name}",
         reset=reset,
         step=step,
@@ -81,11 +82,11 @@ def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -
         action_spec=action_spec,
         render=render,
     )
-    return Task(train=world, evaluation=world, model=world)
+    return Task(train=environment, evaluation=environment, model=environment)
 
 
 def time_limit(name: str) -> int:
-    """The episode limit gymnax has for `name`."""
+    """gymnax's own time limit for `name`."""
     return int(_build(name, None, {})[1].max_steps_in_episode)
 
 
@@ -96,7 +97,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
         raise ValueError(f"gymnax has no environment {name!r}. {suggest_names(name, names())}")
     env, params = package.make(name)
     if not hasattr(env, "is_truncated"):
-        raise ImportError('gymnax before 1.0 mixes time limits with ends: pip install "spo-jax[gymnax]" brings 1.0.')
+        raise ImportError('gymnax before 1.0 mixes time limits and ends: install 1.0 by pip install "spo-jax[gymnax]".')
     constructor_options = set(inspect.signature(registration._registry[name]).parameters)
     fields = set(params.__dataclass_fields__)
     check_options(f"gymnax/{name}", options, constructor_options | fields | {"time_limit"})
@@ -104,7 +105,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     changed = {key: options[key] for key in options if key in fields - constructor_options}
     if time_limit is not None:
         if time_limit < 1:
-            raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}.")
+            raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
         changed["max_steps_in_episode"] = time_limit
     return env, params.replace(**changed)
 
@@ -119,6 +120,6 @@ def _action_spec(name: str, env: Any, params: Any) -> ActionSpec:
         if lows.size == highs.size == 1:
             return ContinuousActions(space.shape[0], float(lows[0]), float(highs[0]))
     raise ValueError(
-        f"gymnax/{name} takes actions from {space!r}: we take worlds with one discrete action, or with a vector "
-        "whose bounds are the same in every dimension."
+        f"gymnax/{name} takes actions from {space!r}. Supported are one discrete action, or a vector whose bounds are "
+        "the same in every dimension."
     )

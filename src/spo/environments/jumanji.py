@@ -1,19 +1,18 @@
-"""Jumanji's worlds (https://github.com/instadeepai/jumanji) behind our contract: "snake", "game_2048", ...
+"""Adapter to Jumanji (https://github.com/instadeepai/jumanji): "snake", "game_2048", ...
 
-Names are Jumanji's in snake case and without the version. Nothing of Jumanji's wrappers is used: no automatic reset.
+Names are Jumanji's in snake case and without the version. None of Jumanji's wrappers is used; nothing resets by itself.
 
-- Actions. A vector of several choices becomes one index in row-major order: `np.unravel_index(index, num_values)` gives
-  Jumanji's action back. Worlds of several agents are refused.
-- Observations are a dictionary of Jumanji's fields, without the action mask, which stands in the time step. A world
-  without a mask allows every action. Where Jumanji allows none, which happens once a game is over, the mask is all
-  True: a policy over nothing is not a distribution, and no action matters any more.
-- Keys. Jumanji keeps a key in its state, from which the future will be drawn. Ours holds `None` in its place and the
-  key given to `step` is put there for the step: a search draws its own future and can't see the real one. Minesweeper
-  keeps the mines themselves in its state: a search that steps this state knows where they are.
-- Ends. Jumanji reports time limits as termination. Where a world has a `time_limit` (the cube, maze, Pac-Man, sliding
-  tiles, snake, Sokoban, Tetris), it is lifted inside the world and kept by us: the time step is then truncated, unless
-  it also ends for a reason of its own. `time_limit_is_termination=True` restores Jumanji's reading. The other
-  worlds end when nothing is left to do: an item to place, a city to visit.
+- Actions. A vector of several choices becomes one index in row-major order: `np.unravel_index(index, num_values)` is
+  Jumanji's action. Environments with several agents are refused.
+- Observations are a dictionary of Jumanji's fields, without the action mask, which is a field of the time step. An
+  environment without a mask allows every action. After the end of a game Jumanji may allow none; the mask is then all
+  True, because a policy needs at least one action and none has an effect any more.
+- Keys. Jumanji stores a key in its state and draws the future from it. The adapter's state holds `None` instead, and
+  `step` inserts its own key. A search therefore draws its own future and cannot see the real one. Minesweeper is an
+  exception: its state holds the mines, and a search that steps this state sees them.
+- Ends. Jumanji reports time limits as termination. Where an environment has a `time_limit` (cube, maze, Pac-Man,
+  sliding tiles, snake, Sokoban, Tetris), the adapter removes it from Jumanji's environment and truncates instead.
+  `time_limit_is_termination=True` restores Jumanji's behaviour. The other environments end when nothing is left to do.
 """
 
 import copy
@@ -27,11 +26,11 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.checks import suggest_names
-from spo.environments._adapters import check_options, hold_to, on_its_own_terms, require, specs_of
+from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
-# Several agents, or machines, that act at once: `jumanji` refuses them when it sees their action mask or reward, for
-# which they have to be built; a list of names shouldn't need that.
+# Environments with several agents, or machines, that act at once. `jumanji` recognises them by the shape of mask and
+# reward, but only after building them. `names` does not build them.
 _SEVERAL_AGENTS = frozenset(
     {
         "cleaner",
@@ -48,12 +47,12 @@ _NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """The names of the worlds this module can make."""
+    """Names of all supported environments."""
     return sorted(set(_registered()) - _SEVERAL_AGENTS)
 
 
 def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_options: Any) -> Task:
-    """Jumanji's environment `name`, such as "snake".
+    """A single-agent environment of Jumanji, such as "snake".
 
     Args:
         name: Name of the environment in Jumanji, in snake case and without its version.
@@ -67,7 +66,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
     if time_limit != _NO_LIMIT:
         env = copy.copy(env)
         env.time_limit = _NO_LIMIT
-    jumanji_reset, jumanji_step = on_its_own_terms(env.reset), on_its_own_terms(env.step)
+    jumanji_reset, jumanji_step = jit_foreign(env.reset), jit_foreign(env.step)
     start_state, start = jax.eval_shape(jumanji_reset, jax.random.key(0))
     _check_single_agent(name, num_values, start)
     state_spec, observation_spec, extras_spec = map(
@@ -75,19 +74,19 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
     )
 
     def split(jumanji_state: Any, jumanji_timestep: Any) -> tuple[State, TimeStep]:
-        state = hold_to(state_spec, _with_key(jumanji_state, None))
+        state = cast_like(state_spec, _with_key(jumanji_state, None))
         last = jumanji_timestep.last()
         terminated = last & (jumanji_timestep.discount == 0)
         out_of_time = state.step_count >= time_limit if time_limit != _NO_LIMIT else jnp.zeros((), bool)
         if time_limit_is_termination:
             terminated |= out_of_time
         timestep = TimeStep(
-            observation=hold_to(observation_spec, _without_mask(jumanji_timestep.observation)),
+            observation=cast_like(observation_spec, _without_mask(jumanji_timestep.observation)),
             reward=jnp.asarray(jumanji_timestep.reward, jnp.float32),
             terminated=terminated,
             truncated=(last | out_of_time) & ~terminated,
             action_mask=_action_mask(jumanji_timestep.observation, num_values),
-            metrics=hold_to(extras_spec, jumanji_timestep.extras),
+            metrics=cast_like(extras_spec, jumanji_timestep.extras),
         )
         return state, timestep
 
@@ -97,7 +96,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
     def step(key: PRNGKey, state: State, action: Integer[Array, ""]) -> tuple[State, TimeStep]:
         return split(*jumanji_step(_with_key(state, key), _unflatten(action, num_values)))
 
-    world = Environment(
+    environment = Environment(
         name=f"jumanji/{name}",
         reset=reset,
         step=step,
@@ -105,16 +104,24 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
         action_spec=DiscreteActions(int(np.prod(num_values))),
         render=lambda state: _draw(env, state),
     )
-    return Task(train=world, evaluation=world, model=world)
+    return Task(train=environment, evaluation=environment, model=environment)
 
 
 def time_limit(name: str, **jumanji_options: Any) -> int | None:
-    """The time limit Jumanji has for `name`, if it has one."""
+    """Jumanji's own time limit for `name`, or None."""
     return getattr(_build(name, jumanji_options), "time_limit", None)
 
 
+def offline_options(name: str) -> dict[str, Any]:
+    """Options of `jumanji` that prevent the environment `name` from downloading data."""
+    if name != "sokoban":
+        return {}
+    generator = require("jumanji.environments.routing.sokoban.generator", extra="envs")
+    return {"generator": generator.SimpleSolveGenerator()}
+
+
 def _registered() -> dict[str, str]:
-    """From our names to Jumanji's. Of several versions, the newest."""
+    """Jumanji's identifier of each name, with the newest version."""
     package = require("jumanji", extra="envs")
     parse = require("jumanji.registration", extra="envs").parse_env_id
     identifiers = sorted(package.registered_environments(), key=lambda identifier: parse(identifier)[1])
@@ -138,23 +145,25 @@ def _build(name: str, options: dict[str, Any]) -> Any:
 
 
 def _num_values(name: str, env: Any) -> tuple[int, ...]:
-    """How many values each component of the action has."""
+    """Number of values of each component of the action."""
     specs = require("jumanji.specs", extra="envs")
     if isinstance(env.action_spec, specs.DiscreteArray):
         return (int(env.action_spec.num_values),)
     if isinstance(env.action_spec, specs.MultiDiscreteArray) and env.action_spec.num_values.ndim == 1:
         return tuple(int(num) for num in env.action_spec.num_values)
     raise ValueError(
-        f"jumanji/{name} takes actions of the kind {type(env.action_spec).__name__}{env.action_spec.shape}: "
-        "we take worlds with one discrete action or one vector of discrete choices."
+        f"jumanji/{name} takes actions of the kind {type(env.action_spec).__name__}{env.action_spec.shape}. "
+        "Supported are one discrete action or one vector of discrete choices."
     )
 
 
 def _check_single_agent(name: str, num_values: tuple[int, ...], start: Any) -> None:
     mask = getattr(start.observation, "action_mask", None)
-    # One agent that chooses several things has a mask over all combinations; several agents have one mask each.
+    # One agent with several choices has a mask over all combinations. Several agents have one mask each.
     if start.reward.shape != () or (mask is not None and mask.shape != num_values):
-        raise ValueError(f"jumanji/{name} moves several agents at once: we take worlds with a single agent.")
+        raise ValueError(
+            f"jumanji/{name} moves several agents at once. Supported are environments with a single agent."
+        )
 
 
 def _unflatten(action: Integer[Array, ""], num_values: tuple[int, ...]) -> Integer[Array, "..."]:
@@ -164,7 +173,7 @@ def _unflatten(action: Integer[Array, ""], num_values: tuple[int, ...]) -> Integ
 
 
 def _with_key(state: Any, key: PRNGKey | None) -> Any:
-    """`state` with `key` where Jumanji keeps its own. `None` leaves no leaf behind."""
+    """Replaces the key in a state of Jumanji. `None` is not a leaf of the pytree."""
     return state._replace(key=key) if hasattr(state, "_replace") else state.replace(key=key)
 
 
@@ -180,12 +189,12 @@ def _action_mask(observation: Any, num_values: tuple[int, ...]) -> Bool[Array, "
 
 
 def _draw(env: Any, state: State) -> UInt8[np.ndarray, "height width 3"]:
-    """Jumanji's own picture. Its viewers draw into a window's figure: here one that is never shown, then closed."""
+    """Draws with Jumanji's own viewer, into a figure that is never shown and then closed."""
     pyplot = require("matplotlib.pyplot", extra="envs")
     backend = pyplot.get_backend()
     pyplot.switch_backend("agg")
     try:
-        with pyplot.ion():  # otherwise they call `show`, which needs a window
+        with pyplot.ion():  # otherwise the viewer calls `show`, which needs a window
             env.render(state)
         figure = pyplot.gcf()
         figure.canvas.draw()

@@ -1,4 +1,4 @@
-"""From episodes to pictures: frames of a rollout, and an animation of frames."""
+"""Frames of an episode, and an animation of frames."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,16 +8,23 @@ import numpy as np
 
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
+#: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
+_FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
+
 
 def rollout_frames(
     env: Environment, policy_fn: Callable[[PRNGKey, State, TimeStep], Action], key: PRNGKey, max_steps: int
 ) -> list[np.ndarray]:
-    """Pictures of one episode: its start, and each state it reaches up to its end or `max_steps`.
+    """Plays one episode and draws its start and each state up to its end.
 
-    `policy_fn(key, state, timestep)` chooses the actions; it gets the state for the sake of those that search.
+    Args:
+        env: the environment.
+        policy_fn: `(key, state, timestep) -> action`. A policy that searches needs the state.
+        key: random key.
+        max_steps: number of steps after which the episode is cut off.
     """
     if max_steps < 1:
-        raise ValueError(f"There is nothing to see in max_steps={max_steps} steps: ask for 1 or more.")
+        raise ValueError(f"max_steps={max_steps} leaves no step to draw: use 1 or more.")
     step = jax.jit(env.step)
     key, key_reset = jax.random.split(key)
     state, timestep = jax.jit(env.reset)(key_reset)
@@ -31,22 +38,23 @@ def rollout_frames(
     return frames
 
 
-#: The formats by suffix, as Pillow names them. A .png with several frames is an animated one (APNG).
-_FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
-
-
 def save_animation(frames: Sequence[np.ndarray], path: str | Path, fps: float = 10.0) -> None:
-    """Write frames, `uint8[height, width, 3]` each, as an animation that repeats: .gif, .png (APNG) or .webp.
+    """Writes an animation that repeats.
 
-    GIF counts time in hundredths of a second and viewers slow down anything faster than 50 frames per second.
+    A GIF has a resolution of 0.01 s, and viewers slow down anything faster than 50 frames per second.
+
+    Args:
+        frames: RGB images, `uint8[height, width, 3]`, of one size.
+        path: file that ends in .gif, .png (APNG) or .webp.
+        fps: frames per second.
     """
     from PIL import Image  # only pictures need Pillow
 
     path = Path(path)
     if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"Can't write an animation to {path.name!r}: end its name in {', '.join(_FORMATS)}.")
+        raise ValueError(f"Cannot write an animation to {path.name!r}: end its name in {', '.join(_FORMATS)}.")
     if not fps > 0:
-        raise ValueError(f"fps={fps} shows nothing: give a positive number of frames per second.")
+        raise ValueError(f"fps={fps} is not possible: give a positive number of frames per second.")
     if not frames:
         raise ValueError("An animation needs at least one frame, got none.")
     shape = frames[0].shape
@@ -67,7 +75,7 @@ def save_animation(frames: Sequence[np.ndarray], path: str | Path, fps: float = 
         append_images=others,
         duration=round(1000.0 / fps),
         loop=0,
-        # WebP loses detail otherwise; the other two know no such thing and pay no attention.
+        # For WebP, which would lose detail. The other formats ignore it.
         lossless=True,
     )
 

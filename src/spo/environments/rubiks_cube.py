@@ -1,7 +1,8 @@
-"""Rubik's Cube of any size, with the moves, colours and rewards of Jumanji's, where a move is one gather.
+"""Rubik's Cube of any size, with the moves, colours and rewards of Jumanji's. A move is one gather.
 
-Faces, in order: up, front, right, back, left, down. A face is read row by row as seen from outside; its top row borders
-the up face, except that up's borders back and down's borders front. A solved cube shows colour f on all of face f.
+Faces, in order: up, front, right, back, left, down. A face is stored row by row as seen from outside. Its top row
+borders the up face; the top row of up borders back, and that of down borders front. A solved cube has colour f on all
+of face f.
 
 Action `(face * (size // 2) + depth) * 3 + amount` turns the layer `depth` below `face`, seen from outside that face:
 amount 0 clockwise, 1 anticlockwise, 2 by a half turn. This is Jumanji's (face, depth, amount) in row-major order.
@@ -22,7 +23,7 @@ QUARTER_TURNS = (1, 3, 2)  # clockwise quarter turns per amount: clockwise, anti
 
 # Right-handed axes: x to the right face, y to the up face, z to the front face.
 _FACE_NORMALS = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, -1], [-1, 0, 0], [0, -1, 0]])
-# From a face's middle to its top row.
+# Direction from the middle of a face to its top row.
 _FACE_TOPS = np.array([[0, 0, -1], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
 
 _COLOURS = np.array(
@@ -33,69 +34,53 @@ _TILE, _GAP = 24, 2  # pixels
 
 
 class RubiksCubeState(NamedTuple):
-    """`stickers` are the colours of all faces, each in reading order."""
+    """Cube and time."""
 
-    stickers: Int8[Array, " stickers"]
+    stickers: Int8[Array, " stickers"]  # colours of all faces, each row by row
     step_count: Int32[Array, ""]
 
 
-def num_moves(size: int) -> int:
-    return NUM_FACES * (size // 2) * NUM_AMOUNTS
+def rubiks_cube(
+    *,
+    size: int = 3,
+    time_limit: int = 20,
+    min_scrambles: int = 3,
+    max_scrambles: int = 7,
+    eval_scrambles: int = 7,
+    time_limit_is_termination: bool = False,
+) -> Task:
+    """Rubik's Cube as in the paper: training from 3 to 7 scrambles, evaluation from 7. The reward is 1 for solving it.
 
-
-def sticker_positions(size: int) -> Int[np.ndarray, "stickers 3"]:
-    """Where each sticker of the flat array sits in space.
-
-    Lengths are in half cubies, so that every position is a whole number: cubie centres have coordinates
-    -(size - 1), ..., size - 3, size - 1, and stickers lie on the surface, at -size or size along their normal.
+    Args:
+        size: Stickers along one edge of the cube: 3 is the usual cube, 2 the pocket cube.
+        time_limit: Longest episode, in moves.
+        min_scrambles: Fewest random turns that scramble the cube at the start of a training episode.
+        max_scrambles: Most random turns that scramble the cube at the start of a training episode.
+        eval_scrambles: Random turns that scramble the cube at the start of an evaluation episode.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
     """
-    offsets = 2 * np.arange(size) - (size - 1)
-    faces = []
-    for normal, top in zip(_FACE_NORMALS, _FACE_TOPS, strict=True):
-        right = np.cross(top, normal)
-        faces.append(size * normal - offsets[:, None, None] * top + offsets[None, :, None] * right)
-    return np.stack(faces).reshape(-1, 3)
 
+    def make(fewest: int, most: int) -> Environment:
+        return make_rubiks_cube(
+            size=size,
+            time_limit=time_limit,
+            min_scrambles=fewest,
+            max_scrambles=most,
+            time_limit_is_termination=time_limit_is_termination,
+        )
 
-def move_table(size: int) -> Int32[np.ndarray, "moves stickers"]:
-    """Row m says where the stickers come from: `stickers[table[m]]` is the cube after move m."""
-    positions = sticker_positions(size)
-    index_of = {tuple(position): index for index, position in enumerate(positions.tolist())}
-    table = np.tile(np.arange(len(positions), dtype=np.int32), (num_moves(size), 1))
-    for face, normal in enumerate(_FACE_NORMALS):
-        height = positions @ normal
-        # Clockwise as seen against the normal: a quarter turn about it, the left-handed way.
-        turned = np.cross(positions, normal) + height[:, None] * normal
-        clockwise = np.array([index_of[tuple(position)] for position in turned.tolist()])
-        # The stickers of the face itself stick out half a cubie above its layer; they belong to depth 0.
-        layer_height = np.clip(height, -(size - 1), size - 1)
-        for depth in range(size // 2):
-            layer = np.flatnonzero(layer_height == size - 1 - 2 * depth)
-            for amount, quarter_turns in enumerate(QUARTER_TURNS):
-                destination = layer
-                for _ in range(quarter_turns):
-                    destination = clockwise[destination]
-                table[(face * (size // 2) + depth) * NUM_AMOUNTS + amount, destination] = layer
-    return table
-
-
-def solved_stickers(size: int) -> Int8[np.ndarray, " stickers"]:
-    return np.repeat(np.arange(NUM_FACES, dtype=np.int8), size * size)
-
-
-def is_solved(stickers: Int8[Array, " stickers"]) -> Bool[Array, ""]:
-    """Every face shows a single colour, whichever way round the cube is held."""
-    faces = stickers.reshape(NUM_FACES, -1)
-    return jnp.all(faces == faces[:, :1])
+    train = make(min_scrambles, max_scrambles)
+    return Task(train=train, evaluation=make(eval_scrambles, eval_scrambles), model=train)
 
 
 def make_rubiks_cube(
     *, size: int, time_limit: int, min_scrambles: int, max_scrambles: int, time_limit_is_termination: bool
 ) -> Environment:
-    """One cube whose episodes start between `min_scrambles` and `max_scrambles` random moves away from the solved one.
+    """Makes one environment. Arguments are those of `rubiks_cube`.
 
-    A scramble draws every move uniformly, whatever came before, as Jumanji's does: moves may undo each other, so that a
-    start can be closer to the goal than its number of scrambles, now and then on it.
+    Every move of a scramble is drawn uniformly and independently, as in Jumanji. Moves may undo each other, so a start
+    can be closer to the solved cube than its number of scrambles, or be the solved cube itself.
     """
     if size < 2:
         raise ValueError(f"A cube has at least 2 cubies to an edge, got size={size}: use size=2 or more.")
@@ -103,11 +88,11 @@ def make_rubiks_cube(
         raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
     if not 0 <= min_scrambles <= max_scrambles:
         raise ValueError(
-            "The number of scrambles is drawn from [min_scrambles, max_scrambles] and can't be negative, got "
+            "The number of scrambles is drawn from [min_scrambles, max_scrambles] and cannot be negative, got "
             f"[{min_scrambles}, {max_scrambles}]: use 0 <= min_scrambles <= max_scrambles."
         )
     table = move_table(size)
-    # One row more, which moves nothing: a scramble shorter than max_scrambles is filled up with it.
+    # One more row, which moves nothing. It pads a scramble that is shorter than max_scrambles.
     do_nothing = len(table)
     table_with_identity = np.concatenate([table, np.arange(table.shape[1], dtype=np.int32)[None]])
 
@@ -135,7 +120,7 @@ def make_rubiks_cube(
         solved = jnp.asarray(solved_stickers(size))
         stickers, _ = jax.lax.scan(lambda stickers, move: (turn(stickers, move), None), solved, moves)
         state = RubiksCubeState(stickers=stickers, step_count=jnp.zeros((), jnp.int32))
-        # A start is no transition: nothing has been earned and nothing has ended, even if the scramble undid itself.
+        # A start has no reward and is not an end, even if the scramble undid itself.
         timestep = make_timestep(state, is_solved(stickers), jnp.zeros((), bool))
         return state, timestep._replace(reward=jnp.zeros((), jnp.float32), terminated=jnp.zeros((), bool))
 
@@ -157,42 +142,58 @@ def make_rubiks_cube(
     )
 
 
-def rubiks_cube(
-    *,
-    size: int = 3,
-    time_limit: int = 20,
-    min_scrambles: int = 3,
-    max_scrambles: int = 7,
-    eval_scrambles: int = 7,
-    time_limit_is_termination: bool = False,
-) -> Task:
-    """Rubik's Cube as in the paper: trains on 3 to 7 scrambles, evaluates on exactly 7. Reward 1 on solving it, else 0.
+def num_moves(size: int) -> int:
+    return NUM_FACES * (size // 2) * NUM_AMOUNTS
 
-    Args:
-        size: Stickers along one edge of the cube: 3 is the usual cube, 2 the pocket cube.
-        time_limit: Longest episode, in moves.
-        min_scrambles: Fewest random turns that scramble the cube at the start of a training episode.
-        max_scrambles: Most random turns that scramble the cube at the start of a training episode.
-        eval_scrambles: Random turns that scramble the cube at the start of an evaluation episode.
-        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
-            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
+
+def sticker_positions(size: int) -> Int[np.ndarray, "stickers 3"]:
+    """Position in space of each sticker of the flat array.
+
+    Lengths are in half cubies, so every coordinate is an integer. Cubie centres have the coordinates
+    -(size - 1), ..., size - 3, size - 1. Stickers lie on the surface, at -size or size along their normal.
     """
+    offsets = 2 * np.arange(size) - (size - 1)
+    faces = []
+    for normal, top in zip(_FACE_NORMALS, _FACE_TOPS, strict=True):
+        right = np.cross(top, normal)
+        faces.append(size * normal - offsets[:, None, None] * top + offsets[None, :, None] * right)
+    return np.stack(faces).reshape(-1, 3)
 
-    def make(fewest: int, most: int) -> Environment:
-        return make_rubiks_cube(
-            size=size,
-            time_limit=time_limit,
-            min_scrambles=fewest,
-            max_scrambles=most,
-            time_limit_is_termination=time_limit_is_termination,
-        )
 
-    train = make(min_scrambles, max_scrambles)
-    return Task(train=train, evaluation=make(eval_scrambles, eval_scrambles), model=train)
+def move_table(size: int) -> Int32[np.ndarray, "moves stickers"]:
+    """Source of each sticker for each move: `stickers[table[m]]` is the cube after move m."""
+    positions = sticker_positions(size)
+    index_of = {tuple(position): index for index, position in enumerate(positions.tolist())}
+    table = np.tile(np.arange(len(positions), dtype=np.int32), (num_moves(size), 1))
+    for face, normal in enumerate(_FACE_NORMALS):
+        height = positions @ normal
+        # Clockwise as seen from outside: a left-handed quarter turn about the normal.
+        turned = np.cross(positions, normal) + height[:, None] * normal
+        clockwise = np.array([index_of[tuple(position)] for position in turned.tolist()])
+        # The stickers of the face itself lie half a cubie above its outer layer. They belong to depth 0.
+        layer_height = np.clip(height, -(size - 1), size - 1)
+        for depth in range(size // 2):
+            layer = np.flatnonzero(layer_height == size - 1 - 2 * depth)
+            for amount, quarter_turns in enumerate(QUARTER_TURNS):
+                destination = layer
+                for _ in range(quarter_turns):
+                    destination = clockwise[destination]
+                table[(face * (size // 2) + depth) * NUM_AMOUNTS + amount, destination] = layer
+    return table
+
+
+def solved_stickers(size: int) -> Int8[np.ndarray, " stickers"]:
+    return np.repeat(np.arange(NUM_FACES, dtype=np.int8), size * size)
+
+
+def is_solved(stickers: Int8[Array, " stickers"]) -> Bool[Array, ""]:
+    """True if every face has a single colour, for any orientation of the cube."""
+    faces = stickers.reshape(NUM_FACES, -1)
+    return jnp.all(faces == faces[:, :1])
 
 
 def render(state: RubiksCubeState) -> UInt8[np.ndarray, "height width 3"]:
-    """The unfolded net: up above, then left, front, right, back in a row, and down below."""
+    """Draws the unfolded net: up, then left, front, right and back in a row, then down."""
     stickers = np.asarray(state.stickers)
     size = round((stickers.size / NUM_FACES) ** 0.5)
     width = size * _TILE + 2 * _GAP

@@ -1,15 +1,16 @@
 """Sokoban on a square board, with the rules and rewards of Jumanji's.
 
-A board is an array of cell codes; levels, states and observations share them:
+A board is an array of cell codes. Levels, states and observations use the same codes:
 
     0 floor   1 wall   2 target   3 agent   4 box   5 agent on target   6 box on target
 
-Whoever stands on a cell adds to its code: 3 for the agent, 4 for a box, whether the ground is floor (0) or target (2).
+The code of a cell is that of its ground, floor (0) or target (2), plus 3 for the agent or 4 for a box on it.
 
-Actions 0, 1, 2, 3 move the agent up, right, down, left. A box in the way is pushed if the cell behind it is free. A
-move against a wall, the edge of the board or a box that can't move only lets a step pass. No action is masked.
+Actions 0, 1, 2, 3 move the agent up, right, down, left. A box in front of the agent is pushed if the cell behind it is
+free. A move against a wall, the edge of the board or a blocked box changes nothing but the step count. No action is
+masked.
 
-A step costs 0.1. A box pushed on a target earns 1, one pushed off loses 1, and the last one in place earns 10 more.
+A step costs 0.1. Pushing a box onto a target earns 1, pushing one off loses 1, and solving the level earns 10 more.
 """
 
 from collections.abc import Sequence
@@ -32,84 +33,60 @@ STEP_REWARD = -0.1
 BOX_REWARD = 1
 SOLVED_REWARD = 10
 
-_TILE = 24  # pixels; the patterns below are drawn for this size
+_TILE = 24  # pixels; the patterns of `_tiles` are drawn for this size
 
 
 class SokobanState(NamedTuple):
-    """`agent` is the agent's cell, counted row by row: it could be read from `cells`, but not for free."""
+    """Board, agent and time."""
 
     cells: UInt8[Array, "size size"]
-    agent: Int32[Array, ""]
+    agent: Int32[Array, ""]  # the agent's cell, counted row by row; finding it in `cells` would cost time
     step_count: Int32[Array, ""]
 
 
-def level_from_text(rows: Sequence[str]) -> UInt8[np.ndarray, "size size"]:
-    """Cell codes of a level in the public format: '#' wall, ' ' floor, '.' target, '$' box, '@' agent, '*' box on
-    target, '+' agent on target; one string per row."""
-    if not rows or any(len(row) != len(rows) for row in rows):
+def sokoban(
+    levels: UInt8[np.ndarray, "levels size size"],
+    *,
+    evaluation_levels: UInt8[np.ndarray, "evaluation_levels size size"] | None = None,
+    time_limit: int = 120,
+    time_limit_is_termination: bool = False,
+) -> Task:
+    """Sokoban on given levels. Every episode starts on a level that is drawn uniformly.
+
+    Args:
+        levels: Cell codes of the levels to train on.
+        evaluation_levels: Cell codes of the levels to evaluate on. None: the training levels.
+        time_limit: Longest episode, in moves.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
+    """
+
+    def make(some_levels: UInt8[np.ndarray, "some_levels size size"]) -> Environment:
+        return make_sokoban(some_levels, time_limit=time_limit, time_limit_is_termination=time_limit_is_termination)
+
+    train = make(levels)
+    if evaluation_levels is None:
+        return Task(train=train, evaluation=train, model=train)
+    evaluation = make(evaluation_levels)
+    if evaluation.observation_spec != train.observation_spec:
         raise ValueError(
-            f"A level is square: pass as many rows as a row has characters, got {len(rows)} rows of lengths "
-            f"{[len(row) for row in rows]}."
+            f"Training and evaluation share one board size, got {levels.shape[1:]} and {evaluation_levels.shape[1:]}: "
+            "pass levels of the same size."
         )
-    unknown = sorted(set("".join(rows)) - set(CELL_CHARACTERS))
-    if unknown:
-        raise ValueError(f"A level is written with the characters {CELL_CHARACTERS!r}: replace {unknown}.")
-    return np.array([[CELL_CHARACTERS.index(character) for character in row] for row in rows], np.uint8)
-
-
-def level_to_text(level: UInt8[np.ndarray, "size size"]) -> list[str]:
-    """The rows that `level_from_text` reads back as `level`."""
-    return ["".join(CELL_CHARACTERS[code] for code in row) for row in np.asarray(level).tolist()]
-
-
-def check_levels(levels: UInt8[np.ndarray, "levels size size"]) -> None:
-    """Raise with the first thing that is wrong, if anything is."""
-    if levels.ndim != 3 or levels.shape[0] == 0 or levels.shape[1] != levels.shape[2]:
-        raise ValueError(
-            f"Levels are an array [num_levels, size, size] of at least one level, got shape {levels.shape}: stack "
-            "square boards of one size."
-        )
-    if levels.dtype != np.uint8:
-        raise ValueError(f"Levels hold cell codes as uint8, got {levels.dtype}: convert them with astype(numpy.uint8).")
-    if levels.max() >= NUM_CELL_CODES:
-        raise ValueError(f"Cell codes are 0 to {NUM_CELL_CODES - 1}, got {levels.max()}: translate the levels first.")
-
-    def count(*codes: int) -> Integer[np.ndarray, " levels"]:
-        return sum(((levels == code).sum(axis=(1, 2)) for code in codes), start=np.zeros(len(levels), np.int64))
-
-    agents = count(AGENT, AGENT_ON_TARGET)
-    boxes = count(BOX, BOX_ON_TARGET)
-    targets = count(TARGET, AGENT_ON_TARGET, BOX_ON_TARGET)
-    for wrong, sentence in (
-        (agents != 1, "has {agents} agents: put exactly one on the board"),
-        (boxes != targets, "has {boxes} boxes and {targets} targets: give every box a target"),
-        (boxes == 0, "has no boxes: put at least one on the board"),
-        (count(BOX) == 0, "is solved from the start: put at least one box beside the targets"),
-    ):
-        if wrong.any():
-            index = int(np.argmax(wrong))
-            what = sentence.format(agents=agents[index], boxes=boxes[index], targets=targets[index])
-            raise ValueError(f"Level {index} {what}.")
+    return Task(train=train, evaluation=evaluation, model=train)
 
 
 def make_sokoban(
     levels: UInt8[np.ndarray, "levels size size"], *, time_limit: int, time_limit_is_termination: bool
 ) -> Environment:
-    """A world whose episodes start on one of `levels`, drawn uniformly."""
+    """Makes one environment. Arguments are those of `sokoban`."""
     levels = np.asarray(levels)
     check_levels(levels)
     if time_limit < 1:
         raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
     num_levels, size, _ = levels.shape
-    # A JAX array and not a NumPy one: the compiler then takes it as an argument instead of baking 90 MB into a program.
+    # A JAX array, which the compiler takes as an argument. A NumPy array would be a constant of 90 MB in the program.
     device_levels = jnp.asarray(levels)
-
-    def neighbour(cell: Int32[Array, ""], action: Integer[Array, ""]) -> Int32[Array, ""]:
-        # The neighbour of a cell at the edge is that cell. It is taken, by who wants to move out of it: it blocks.
-        move = jnp.asarray(MOVES)[action]
-        row = jnp.clip(cell // size + move[0], 0, size - 1)
-        column = jnp.clip(cell % size + move[1], 0, size - 1)
-        return row * size + column
 
     def make_timestep(
         state: SokobanState, reward: Array, solved: Bool[Array, ""], timed_out: Bool[Array, ""]
@@ -142,30 +119,8 @@ def make_sokoban(
         state: SokobanState,
         action: Integer[Array, ""],
     ) -> tuple[SokobanState, TimeStep]:
-        cells = state.cells.reshape(-1)
-        ahead = neighbour(state.agent, action)
-        behind_box = neighbour(ahead, action)
-        here_code, ahead_code, behind_code = cells[state.agent], cells[ahead], cells[behind_box]
-
-        pushes = ((ahead_code == BOX) | (ahead_code == BOX_ON_TARGET)) & is_free(behind_code)
-        moves = is_free(ahead_code) | pushes
-
-        # Three comparisons per cell instead of three scatters: all of the step then is one small fused loop.
-        box = jnp.where(pushes, BOX, 0).astype(jnp.uint8)
-        position = jnp.arange(size * size)
-        moved = jnp.where(position == behind_box, behind_code + box, cells)
-        moved = jnp.where(position == ahead, ahead_code - box + AGENT, moved)
-        moved = jnp.where(position == state.agent, here_code - AGENT, moved)
-        next_state = SokobanState(
-            cells=jnp.where(moves, moved, cells).reshape(size, size),
-            agent=jnp.where(moves, ahead, state.agent),
-            step_count=state.step_count + 1,
-        )
-
+        next_state, boxes_gained = _move(state, action)
         solved = ~jnp.any(next_state.cells == BOX)
-        boxes_gained = (pushes & (behind_code == TARGET)).astype(jnp.int32) - (
-            pushes & (ahead_code == BOX_ON_TARGET)
-        ).astype(jnp.int32)
         reward = BOX_REWARD * boxes_gained + SOLVED_REWARD * solved + STEP_REWARD
         return next_state, make_timestep(next_state, reward, solved, next_state.step_count >= time_limit)
 
@@ -179,38 +134,111 @@ def make_sokoban(
     )
 
 
-def is_free(code: UInt8[Array, ""]) -> Bool[Array, ""]:
+def _move(state: SokobanState, action: Integer[Array, ""]) -> tuple[SokobanState, Int32[Array, ""]]:
+    """The state after an action, and the change in the number of boxes on targets."""
+    size = state.cells.shape[0]
+    cells = state.cells.reshape(-1)
+    ahead = _neighbour(size, state.agent, action)
+    behind_box = _neighbour(size, ahead, action)
+    here_code, ahead_code, behind_code = cells[state.agent], cells[ahead], cells[behind_box]
+
+    pushes = ((ahead_code == BOX) | (ahead_code == BOX_ON_TARGET)) & _is_free(behind_code)
+    moves = _is_free(ahead_code) | pushes
+
+    # Three comparisons per cell instead of three scatters: the whole step is then one small fused loop.
+    box = jnp.where(pushes, BOX, 0).astype(jnp.uint8)
+    position = jnp.arange(size * size)
+    moved = jnp.where(position == behind_box, behind_code + box, cells)
+    moved = jnp.where(position == ahead, ahead_code - box + AGENT, moved)
+    moved = jnp.where(position == state.agent, here_code - AGENT, moved)
+    next_state = SokobanState(
+        cells=jnp.where(moves, moved, cells).reshape(size, size),
+        agent=jnp.where(moves, ahead, state.agent),
+        step_count=state.step_count + 1,
+    )
+    boxes_gained = (pushes & (behind_code == TARGET)).astype(jnp.int32) - (
+        pushes & (ahead_code == BOX_ON_TARGET)
+    ).astype(jnp.int32)
+    return next_state, boxes_gained
+
+
+def _neighbour(size: int, cell: Int32[Array, ""], action: Integer[Array, ""]) -> Int32[Array, ""]:
+    """The next cell in the direction of an action. At the edge it is the cell itself, which is occupied and blocks."""
+    move = jnp.asarray(MOVES)[action]
+    row = jnp.clip(cell // size + move[0], 0, size - 1)
+    column = jnp.clip(cell % size + move[1], 0, size - 1)
+    return row * size + column
+
+
+def _is_free(code: UInt8[Array, ""]) -> Bool[Array, ""]:
     return (code == FLOOR) | (code == TARGET)
 
 
-def sokoban(
-    levels: UInt8[np.ndarray, "levels size size"],
-    *,
-    evaluation_levels: UInt8[np.ndarray, "evaluation_levels size size"] | None = None,
-    time_limit: int = 120,
-    time_limit_is_termination: bool = False,
-) -> Task:
-    """Train on `levels`, evaluate on `evaluation_levels` (on `levels` too, if None). Both are arrays of cell codes.
+# --- Levels -----------------------------------------------------------------------------------------------------------
 
-    Reaching `time_limit` truncates an episode; `time_limit_is_termination=True` ends it as Jumanji does.
+
+def level_from_text(rows: Sequence[str]) -> UInt8[np.ndarray, "size size"]:
+    """Converts a level from the public text format to cell codes.
+
+    The characters are '#' wall, ' ' floor, '.' target, '$' box, '@' agent, '*' box on target, '+' agent on target.
+
+    Args:
+        rows: one string per row of the board.
     """
-
-    def make(some_levels: UInt8[np.ndarray, "some_levels size size"]) -> Environment:
-        return make_sokoban(some_levels, time_limit=time_limit, time_limit_is_termination=time_limit_is_termination)
-
-    train = make(levels)
-    if evaluation_levels is None:
-        return Task(train=train, evaluation=train, model=train)
-    evaluation = make(evaluation_levels)
-    if evaluation.observation_spec != train.observation_spec:
+    if not rows or any(len(row) != len(rows) for row in rows):
         raise ValueError(
-            f"Training and evaluation share one board size, got {levels.shape[1:]} and {evaluation_levels.shape[1:]}: "
-            "pass levels of the same size."
+            f"A level is square: pass as many rows as a row has characters, got {len(rows)} rows of lengths "
+            f"{[len(row) for row in rows]}."
         )
-    return Task(train=train, evaluation=evaluation, model=train)
+    unknown = sorted(set("".join(rows)) - set(CELL_CHARACTERS))
+    if unknown:
+        raise ValueError(f"A level is written with the characters {CELL_CHARACTERS!r}: replace {unknown}.")
+    return np.array([[CELL_CHARACTERS.index(character) for character in row] for row in rows], np.uint8)
+
+
+def level_to_text(level: UInt8[np.ndarray, "size size"]) -> list[str]:
+    """Converts cell codes to rows of the public text format, the inverse of `level_from_text`."""
+    return ["".join(CELL_CHARACTERS[code] for code in row) for row in np.asarray(level).tolist()]
+
+
+def check_levels(levels: UInt8[np.ndarray, "levels size size"]) -> None:
+    """Raises ValueError with the first fault of the levels."""
+    if levels.ndim != 3 or levels.shape[0] == 0 or levels.shape[1] != levels.shape[2]:
+        raise ValueError(
+            f"Levels are an array [num_levels, size, size] of at least one level, got shape {levels.shape}: stack "
+            "square boards of one size."
+        )
+    if levels.dtype != np.uint8:
+        raise ValueError(f"Levels hold cell codes as uint8, got {levels.dtype}: convert them with astype(numpy.uint8).")
+    if levels.max() >= NUM_CELL_CODES:
+        raise ValueError(f"Cell codes are 0 to {NUM_CELL_CODES - 1}, got {levels.max()}: translate the levels first.")
+
+    def count(*codes: int) -> Integer[np.ndarray, " levels"]:
+        return sum(((levels == code).sum(axis=(1, 2)) for code in codes), start=np.zeros(len(levels), np.int64))
+
+    agents = count(AGENT, AGENT_ON_TARGET)
+    boxes = count(BOX, BOX_ON_TARGET)
+    targets = count(TARGET, AGENT_ON_TARGET, BOX_ON_TARGET)
+    for wrong, sentence in (
+        (agents != 1, "has {agents} agents: put exactly one on the board"),
+        (boxes != targets, "has {boxes} boxes and {targets} targets: give every box a target"),
+        (boxes == 0, "has no boxes: put at least one on the board"),
+        (count(BOX) == 0, "is solved from the start: put at least one box beside the targets"),
+    ):
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            what = sentence.format(agents=agents[index], boxes=boxes[index], targets=targets[index])
+            raise ValueError(f"Level {index} {what}.")
 
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------
+
+
+def render(state: SokobanState) -> UInt8[np.ndarray, "height width 3"]:
+    """Draws the board as tiles: brick walls, red rings for targets, wooden boxes that turn green on a target."""
+    cells = np.asarray(state.cells)
+    size = len(cells)
+    return _tiles()[cells].transpose(0, 2, 1, 3, 4).reshape(size * _TILE, size * _TILE, 3)
 
 
 def _tiles() -> UInt8[np.ndarray, "codes tile tile 3"]:
@@ -264,10 +292,3 @@ def _tiles() -> UInt8[np.ndarray, "codes tile tile 3"]:
             with_box(floor, green, dark_green),
         ]
     )
-
-
-def render(state: SokobanState) -> UInt8[np.ndarray, "height width 3"]:
-    """The board as tiles: brick walls, red rings for targets, wooden boxes that turn green on a target."""
-    cells = np.asarray(state.cells)
-    size = len(cells)
-    return _tiles()[cells].transpose(0, 2, 1, 3, 4).reshape(size * _TILE, size * _TILE, 3)

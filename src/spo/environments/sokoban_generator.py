@@ -1,20 +1,22 @@
-"""Sokoban levels of our own, so that the game can be played with no download.
+"""Generated Sokoban levels, which need no download.
 
-A level is made backwards. A random walk carves a room, boxes are set on their targets, and the game is played in
-reverse: the agent walks anywhere it can and pulls boxes away. Every pull undone is a push, so the level can be solved.
-Of all boards met on the way the hardest is kept, measured by how far the boxes went times how often the agent turned
-from one to another.
+A level is made backwards. A random walk carves a room, boxes are placed on their targets, and the game is played in
+reverse: the agent walks freely and pulls boxes away. The reverse of a pull is a push, so the level can be solved. Of
+all boards on the way the hardest one is kept. Its score is the distance of the boxes from their targets times the
+number of changes from one box to another.
 
-A board is a few integers whose bit `row * size + column` stands for a cell: moving a whole set of cells is then a
-shift. The outermost ring is always wall, which keeps shifts from running over the edge of a row.
+A board is a few integers whose bit `row * size + column` stands for a cell, so a set of cells is moved by a shift. The
+outermost ring is always wall. This keeps a shift from crossing the edge of a row.
 """
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import UInt8
 
-from spo.environments.sokoban import AGENT, BOX, FLOOR, TARGET, WALL
+from spo.environments.sokoban import AGENT, BOX, FLOOR, TARGET, WALL, sokoban
+from spo.types import Task
 
 #: Cells carved around a walker, as (row, column) offsets.
 _BRUSHES = (
@@ -27,20 +29,59 @@ _BRUSHES = (
 _TURN_PROBABILITY = 0.35
 _FLOOR_SHARE = (0.4, 0.75)  # of the cells inside the outer wall
 
-#: Failed tries in a row before giving up: unlucky rooms are common, a thousand of them are a request that can't be met.
+#: Failed attempts in a row before an error. Single failures are common; a thousand mean that the request is impossible.
 _MAX_TRIES = 1000
+
+
+def generated_sokoban(
+    *,
+    seed: int = 0,
+    num_levels: int = 1000,
+    num_evaluation_levels: int = 200,
+    size: int = 10,
+    num_boxes: int = 4,
+    num_pulls: int = 60,
+    time_limit: int = 120,
+    time_limit_is_termination: bool = False,
+) -> Task:
+    """Sokoban on generated levels.
+
+    Args:
+        seed: Random seed of the training levels; the evaluation levels use the next seed.
+        num_levels: Number of training levels.
+        num_evaluation_levels: Number of evaluation levels.
+        size: Cells along one side of the square level, walls included.
+        num_boxes: Boxes in each level.
+        num_pulls: Random pulls that move the boxes away from their targets: more pulls make harder levels.
+        time_limit: Longest episode, in moves.
+        time_limit_is_termination: Treat the end of the time limit as a failure (a terminal state), as Jumanji does.
+            Otherwise the episode is only cut off there, and the critic may assume that it would have continued.
+    """
+    generate = functools.partial(generate_levels, size=size, num_boxes=num_boxes, num_pulls=num_pulls)
+    return sokoban(
+        generate(seed, num_levels),
+        evaluation_levels=generate(seed + 1, num_evaluation_levels),
+        time_limit=time_limit,
+        time_limit_is_termination=time_limit_is_termination,
+    )
 
 
 def generate_levels(
     seed: int, num_levels: int, *, size: int = 10, num_boxes: int = 4, num_pulls: int = 60
 ) -> UInt8[np.ndarray, "num_levels size size"]:
-    """Distinct solvable levels as cell codes. No box and no agent starts on a target.
+    """Generates distinct solvable levels as cell codes. No box and no agent starts on a target.
 
-    The same arguments give the same levels, and a larger `num_levels` only adds to them. `num_pulls` is how long the
-    game is played in reverse: more gives harder levels.
+    The same arguments give the same levels. A larger `num_levels` appends levels and keeps the first ones.
+
+    Args:
+        seed: random seed.
+        num_levels: number of levels.
+        size: cells along one side of the square board, walls included.
+        num_boxes: boxes in each level.
+        num_pulls: length of the reverse game; more pulls make harder levels.
     """
     if num_levels < 1:
-        raise ValueError(f"Ask for at least one level, got num_levels={num_levels}.")
+        raise ValueError(f"Ask for at least one level, got num_levels={num_levels}: use 1 or more.")
     if size < 5:
         raise ValueError(f"A board needs room to push inside its outer wall, got size={size}: use size=5 or more.")
     if num_boxes < 1:
@@ -51,7 +92,7 @@ def generate_levels(
             f"num_boxes={num_boxes}: use num_pulls >= num_boxes."
         )
     rng = np.random.default_rng(seed)
-    levels: dict[bytes, UInt8[np.ndarray, "size size"]] = {}  # in order of insertion, without twins
+    levels: dict[bytes, UInt8[np.ndarray, "size size"]] = {}  # in order of insertion, without duplicates
     tries = 0
     while len(levels) < num_levels:
         level = _try_level(rng, size, num_boxes, num_pulls)
@@ -70,7 +111,7 @@ def generate_levels(
 def _try_level(
     rng: np.random.Generator, size: int, num_boxes: int, num_pulls: int
 ) -> UInt8[np.ndarray, "size size"] | None:
-    """A level, or None if this room or this reverse game leads nowhere."""
+    """Generates one level. Returns None if the room is too small or the reverse game gives no board."""
     room = _carve_room(rng, size)
     cells = list(_bits(room))
     if len(cells) < num_boxes + 2:
@@ -91,7 +132,7 @@ def _try_level(
 
 
 def _carve_room(rng: np.random.Generator, size: int) -> int:
-    """The floor of a connected room, as a set of bits."""
+    """Floor of a connected room, as a set of bits."""
     inside = range(1, size - 1)
     num_floor = round(rng.uniform(*_FLOOR_SHARE) * len(inside) ** 2)
     row, column = rng.integers(1, size - 1, size=2).tolist()
@@ -114,9 +155,9 @@ def _carve_room(rng: np.random.Generator, size: int) -> int:
 def _pull_boxes_away(
     rng: np.random.Generator, size: int, room: int, targets: list[int], agent: int, num_pulls: int
 ) -> tuple[list[int], int] | None:
-    """Play in reverse from boxes on `targets`: where the boxes and the agent stand on the hardest board that will do.
+    """Plays in reverse from boxes on `targets`. Returns boxes and agent of the hardest valid board, or None.
 
-    A board will do if no box is on a target and the agent has floor to start from that isn't a target either.
+    A board is valid if no box is on a target and the agent has a free cell to start from that is not a target.
     """
     boxes = list(targets)
     target_bits = sum(1 << target for target in targets)
@@ -127,7 +168,7 @@ def _pull_boxes_away(
         box_bits = sum(1 << box for box in boxes)
         free = room & ~box_bits
         reach = _reachable(size, free, agent)
-        # A pull moves a box onto the agent's cell while the agent backs off to the cell behind: both must be free.
+        # A pull moves a box onto the agent's cell and the agent to the cell behind it. Both must be free.
         pulls = [
             (index, shift)
             for index, box in enumerate(boxes)
@@ -155,7 +196,7 @@ def _pull_boxes_away(
 
 
 def _reachable(size: int, free: int, start: int) -> int:
-    """All cells of `free` that can be walked to from `start`."""
+    """Cells of `free` that the agent can reach from `start`."""
     reach, before = 1 << start, 0
     while reach != before:
         before = reach

@@ -15,7 +15,7 @@ pytest.importorskip("brax")
 from brax import envs
 
 from spo.environments.brax import brax, render_html
-from spo.environments.spring_physics import (
+from spo.environments.spring import (
     SpringState,
     from_brax,
     fused_environment,
@@ -122,7 +122,7 @@ import warnings
 warnings.simplefilter("ignore")
 import jax, numpy as np
 from brax import envs
-from test_spring_physics import _deviations, _fused_steps, _play
+from test_spring import _deviations, _fused_steps, _play
 env = envs.get_environment("ant", backend="spring")
 before, actions, after = jax.jit(lambda key: _play(env, key, 8, 125))(jax.random.key(11))
 fused = jax.jit(lambda *given: _fused_steps(env, *given))(before, actions)
@@ -244,7 +244,7 @@ def test_pictures(world):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "halfcheetah"}, "has no fused physics: .* joints of 3 degrees of freedom.*Take physics='brax'"),
+        ({"name": "halfcheetah"}, "has no fused physics: .* joints of 3 degrees of freedom.*Use physics='brax'"),
         ({"name": "ant", "backend": "positional"}, "Only spring physics is fused"),
         ({"name": "ant", "debug": True}, "leave debug off"),
     ],
@@ -273,7 +273,7 @@ def _five_limbs(system):
     ],
 )
 def test_refuses_other_systems(raw, change, sentence):
-    with pytest.raises(ValueError, match=f"can't do this system: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"does not support this system: .*{sentence}"):
         spring_physics(change(raw.sys), 10)
 
 
@@ -284,7 +284,7 @@ def test_is_taken_where_it_can_be(name, fused):
 
 
 def test_bad_arguments(raw):
-    with pytest.raises(ValueError, match="'brax' or 'fused', or 'auto' chooses: it can't be 'mujoco'"):
+    with pytest.raises(ValueError, match="physics must be 'brax', 'fused' or 'auto', got 'mujoco'"):
         brax("ant", physics="mujoco")
     with pytest.raises(ValueError, match="power of two, got block_size=96"):
         spring_physics(raw.sys, 10, block_size=96)

@@ -1,0 +1,90 @@
+"""A function of rows over a batch of environments: compiled by XLA, or as one Pallas kernel."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from spo.environments.spring.arithmetic import Number
+from spo.types import Array, Float
+
+#: "pallas" is the kernel, "interpret" is the same kernel interpreted on any device.
+Implementation: TypeAlias = Literal["xla", "pallas", "interpret"]
+#: From rows [B * W] to rows [B * W].
+RowFunction: TypeAlias = Callable[[Sequence[Number]], list[Number]]
+
+
+class KernelShape(NamedTuple):
+    """A program of the kernel steps `block_size` environments with `num_warps` times 32 threads."""
+
+    block_size: int = 32
+    num_warps: int = 4
+
+
+def batch_rows(
+    function: RowFunction, num_rows_out: int, implementation: Implementation | None, shape: KernelShape
+) -> Callable[[Float[Array, "B rows_in W"]], Float[Array, "B rows_out W"]]:
+    """Maps `function` over a batch of environments.
+
+    Without an implementation, the kernel is used on NVIDIA GPUs and XLA elsewhere. A version of JAX without the Triton
+    backend of Pallas, which is due for removal, uses XLA everywhere.
+    """
+
+    def xla(rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
+        return _run_by_xla(function, rows_in)
+
+    # Under `jit`, calls with the same shape in one program share one kernel, which is slow to compile.
+    @jax.jit
+    def pallas(rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
+        return _run_by_pallas(function, num_rows_out, shape, implementation == "interpret", rows_in)
+
+    if implementation is None and importlib.util.find_spec("jax.experimental.pallas.triton"):
+        return lambda rows_in: jax.lax.platform_dependent(rows_in, cuda=pallas, default=xla)
+    return pallas if implementation in ("pallas", "interpret") else xla
+
+
+def _run_by_xla(function: RowFunction, rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
+    batch, num_rows_in, width = rows_in.shape
+    rows_out = function(list(rows_in.swapaxes(0, 1).reshape(num_rows_in, -1)))
+    return jnp.stack(rows_out).reshape(-1, batch, width).swapaxes(0, 1)
+
+
+def _run_by_pallas(
+    function: RowFunction, num_rows_out: int, shape: KernelShape, interpret: bool, rows_in: Float[Array, "B rows_in W"]
+) -> Float[Array, "B rows_out W"]:
+    """One member per thread. A block is contiguous, row by row, so neighbouring threads read neighbouring words."""
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    batch, num_rows_in, width = rows_in.shape
+    block_size = shape.block_size
+    padding = -batch % block_size
+    if padding:
+        # Padded with copies of the last environment. Zeros would be bodies without a rotation, which give NaNs.
+        rows_in = jnp.pad(rows_in, ((0, padding), (0, 0), (0, 0)), mode="edge")
+    num_blocks = (batch + padding) // block_size
+    blocks_in = rows_in.reshape(num_blocks, block_size, num_rows_in, width).swapaxes(1, 2)
+    blocks_in = blocks_in.reshape(num_blocks, num_rows_in, block_size * width)
+
+    def kernel(block_in: Any, block_out: Any) -> None:
+        rows_out = function([block_in[row] for row in range(num_rows_in)])
+        for row, number in enumerate(rows_out):
+            block_out[row] = number
+
+    def blocks(num_rows: int) -> Any:
+        return pallas.BlockSpec((None, num_rows, block_size * width), lambda program: (program, 0, 0))
+
+    blocks_out = pallas.pallas_call(
+        kernel,
+        grid=(num_blocks,),
+        in_specs=[blocks(num_rows_in)],
+        out_specs=blocks(num_rows_out),
+        out_shape=jax.ShapeDtypeStruct((num_blocks, num_rows_out, block_size * width), rows_in.dtype),
+        compiler_params=triton.CompilerParams(num_warps=shape.num_warps, num_stages=1),
+        interpret=interpret,
+        name="spring_physics",
+    )(blocks_in)
+    rows_out = blocks_out.reshape(num_blocks, num_rows_out, block_size, width).swapaxes(1, 2)
+    return rows_out.reshape(batch + padding, num_rows_out, width)[:batch]

@@ -1,0 +1,62 @@
+"""The place of each number of an environment in the rows that the kernel reads and writes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from spo.environments.spring.bodies import NUMBERS_PER_BODY
+from spo.environments.spring.groups import Group, group_width
+from spo.environments.spring.joints import NUM_POSITIONS, NUM_VELOCITIES
+from spo.environments.spring.system import System
+
+
+class Layout(NamedTuple):
+    """Index maps between the numbers of an environment and rows of `width` members, one row per number of a group.
+
+    Numbers in: those of the bodies, then the action. Numbers out: those of the bodies, then q, then qd.
+    """
+
+    width: int
+    rows_from_numbers: Int[np.ndarray, "rows_in width"]  # the index of the number at each place of the rows
+    numbers_from_rows: Int[np.ndarray, " numbers_out"]  # the place of each number, counted through the rows
+    num_rows_out: int
+    num_positions: int
+
+
+def make_layout(system: System, groups: Sequence[Group]) -> Layout:
+    width = group_width(groups)
+    num_links = len(system.links)
+
+    def repeat(numbers: list[int]) -> list[int]:
+        """One number per member; a group of one member is repeated."""
+        return numbers * (width // len(numbers))
+
+    rows_from_numbers = [
+        repeat([NUMBERS_PER_BODY * link + number for link in group.members])
+        for group in groups
+        for number in range(NUMBERS_PER_BODY)
+    ]
+    rows_from_numbers += [
+        repeat([NUMBERS_PER_BODY * num_links + system.driven_links.index(link) for link in group.members])
+        for group in groups
+        if group.link.motor is not None
+    ]
+
+    place = {link: (index, member) for index, group in enumerate(groups) for member, link in enumerate(group.members)}
+    kinds = [type(group.link.joint) for group in groups]
+    rows_per_group = (
+        [NUMBERS_PER_BODY] * len(groups),
+        [NUM_POSITIONS[kind] for kind in kinds],
+        [NUM_VELOCITIES[kind] for kind in kinds],
+    )
+    numbers_from_rows: list[int] = []
+    row = 0
+    for counts in rows_per_group:
+        first_rows = row + np.cumsum([0, *counts])
+        for index, member in (place[link] for link in range(num_links)):
+            numbers_from_rows += [width * (first_rows[index] + number) + member for number in range(counts[index])]
+        row = first_rows[-1]
+    num_positions = sum(NUM_POSITIONS[type(link.joint)] for link in system.links)
+    return Layout(width, np.array(rows_from_numbers), np.array(numbers_from_rows), int(row), num_positions)
