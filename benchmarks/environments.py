@@ -1,8 +1,8 @@
-"""What a step of a world costs, beside Jumanji's own cube and Sokoban and beside Brax without our adapter, in one run.
+"""Time of an environment step, compared with Jumanji's cube and Sokoban and with Brax itself, in the same run.
 
-Every implementation is asked for the same thing: a batch of worlds, some steps of uniformly random actions inside one
-compiled scan, nothing reset. A batch that steps past its ends still steps, on either side. Observations, rewards and
-ends are summed up, so that no compiler may leave their computation out.
+Every implementation computes the same: a batch of environments, some steps of uniformly random actions inside one
+compiled scan, and no resets. Both sides step past the ends of episodes. Observations, rewards and ends are summed, so
+the compiler cannot remove their computation.
 
     python benchmarks/environments.py --out results/environments.json      # for a GPU
     python benchmarks/environments.py --tiny                               # seconds on a CPU
@@ -29,38 +29,38 @@ from spo.types import Environment
 
 @dataclass(frozen=True)
 class Options:
-    """Times a random step of the cube, of Sokoban and of Brax's worlds, ours and the original."""
+    """Times a random step of the cube, of Sokoban and of Brax's environments, in this package and in the original."""
 
     out: Path | None = None
-    """Where to write the rows as JSON."""
+    """File for the rows, as JSON."""
     tiny: bool = False
-    """Small batches and a few steps, for a CPU: their ratios say something, their times do not."""
+    """Small batches and few steps, for a CPU. Only the ratios are meaningful."""
     only: str = ""
-    """Only the environments with this text in their name."""
+    """Times only environments with this text in their name."""
     puzzle_batches: tuple[int, ...] = (1024, 12288, 65536)
-    """Batch sizes of the cube and of Sokoban; 12288 is what a search of 768 roots with 16 particles steps at once."""
+    """Batch sizes of the cube and of Sokoban. A search of 768 roots with 16 particles steps 12288 at once."""
     physics_batches: tuple[int, ...] = (1024, 4096, 16384)
-    """Batch sizes of Brax's worlds."""
+    """Batch sizes of Brax's environments."""
     physics: tuple[str, ...] = ("ant", "halfcheetah", "humanoid")
-    """Which of Brax's worlds."""
+    """Names of Brax's environments."""
     puzzle_steps: int = 100
     """Steps per call of the cube and of Sokoban."""
     physics_steps: int = 20
-    """Steps per call of Brax's worlds."""
+    """Steps per call of Brax's environments."""
     repeats: int = 10
-    """Timed calls; the median counts, on a CPU the least processor time."""
+    """Timed calls. The result is their median, on a CPU the least processor time."""
 
 
 class Program(NamedTuple):
-    """One implementation of a world, in the least that both sides have in common."""
+    """One implementation of an environment, reduced to what both sides have in common."""
 
     implementation: str
     reset: Callable[[Any], Any]  # key -> state
-    step: Callable[[Any, Any, Any], tuple[Any, Any]]  # (key, state, action) -> (state, all there is to see)
+    step: Callable[[Any, Any, Any], tuple[Any, Any]]  # (key, state, action) -> (state, all outputs)
     sample_action: Callable[[Any], Any]  # key -> action
 
 
-def ours(environment: Environment, sample_action: Callable[[Any], Any]) -> Program:
+def our_program(environment: Environment, sample_action: Callable[[Any], Any]) -> Program:
     def step(key: Any, state: Any, action: Any) -> tuple[Any, Any]:
         state, timestep = environment.step(key, state, action)
         return state, (timestep.observation, timestep.reward, timestep.terminated, timestep.truncated)
@@ -68,7 +68,7 @@ def ours(environment: Environment, sample_action: Callable[[Any], Any]) -> Progr
     return Program("ours", lambda key: environment.reset(key)[0], step, sample_action)
 
 
-def jumanjis(env: Any, sample_action: Callable[[Any], Any]) -> Program:
+def jumanji_program(env: Any, sample_action: Callable[[Any], Any]) -> Program:
     def step(key: Any, state: Any, action: Any) -> tuple[Any, Any]:
         del key
         state, timestep = env.step(state, action)
@@ -77,12 +77,12 @@ def jumanjis(env: Any, sample_action: Callable[[Any], Any]) -> Program:
     return Program("jumanji", lambda key: env.reset(key)[0], step, sample_action)
 
 
-def braxs(env: Any, sample_action: Callable[[Any], Any]) -> Program:
+def brax_program(env: Any, sample_action: Callable[[Any], Any]) -> Program:
     dtypes = jax.tree.map(lambda leaf: leaf.dtype, jax.eval_shape(env.reset, jax.random.key(0)))
 
     def step(key: Any, state: Any, action: Any) -> tuple[Any, Any]:
         del key
-        # Brax turns a few leaves into weakly typed ones, which a scan refuses.
+        # Brax returns some leaves with a weak type, which a scan refuses.
         state = jax.tree.map(jax.lax.convert_element_type, env.step(state, action), dtypes)
         return state, (state.obs, state.reward, state.done)
 
@@ -96,10 +96,10 @@ def cube_programs() -> list[Program]:
         return jax.random.randint(key, (), 0, 18)
 
     def sample_turn(key: Any) -> Any:
-        index = sample_index(key)  # the same draw, split into Jumanji's face, depth and amount
+        index = sample_index(key)  # the same draw, as Jumanji's face, depth and amount
         return jnp.stack([index // 3, jnp.zeros_like(index), index % 3])
 
-    return [ours(rubiks_cube().model, sample_index), jumanjis(RubiksCube(time_limit=20), sample_turn)]
+    return [our_program(rubiks_cube().model, sample_index), jumanji_program(RubiksCube(time_limit=20), sample_turn)]
 
 
 def sokoban_programs() -> list[Program]:
@@ -109,11 +109,11 @@ def sokoban_programs() -> list[Program]:
     def sample_direction(key: Any) -> Any:
         return jax.random.randint(key, (), 0, 4)
 
-    # Jumanji's levels come from the web, or are this toy; a step costs the same on every 10 x 10 board.
+    # Jumanji's other generator downloads levels. A step takes the same time on every 10 x 10 board.
     jumanji_sokoban = Sokoban(generator=SimpleSolveGenerator())
     return [
-        ours(sokoban(generate_levels(0, 100)).model, sample_direction),
-        jumanjis(jumanji_sokoban, sample_direction),
+        our_program(sokoban(generate_levels(0, 100)).model, sample_direction),
+        jumanji_program(jumanji_sokoban, sample_direction),
     ]
 
 
@@ -128,11 +128,11 @@ def brax_programs(name: str) -> list[Program]:
         return jax.random.uniform(key, (size,), minval=-1.0, maxval=1.0)
 
     raw = envs.get_environment(name, backend="spring", **options)
-    return [ours(environment, sample_torques), braxs(raw, sample_torques)]
+    return [our_program(environment, sample_torques), brax_program(raw, sample_torques)]
 
 
 def compiled(program: Program, batch: int, num_steps: int) -> Callable[[], Any]:
-    """A call that takes `num_steps` random steps in each of `batch` worlds, from fresh starts made beforehand."""
+    """Compiles `num_steps` random steps of `batch` environments, from start states that are made beforehand."""
 
     @jax.jit
     def play(states: Any, key: Any) -> Any:
@@ -176,17 +176,17 @@ def main(options: Options) -> None:
         puzzle_batches, physics_batches, physics = (256,), (64,), ("inverted_pendulum",)
         puzzle_steps, physics_steps, repeats = 20, 20, 20
 
-    worlds: list[tuple[str, Callable[[], list[Program]], tuple[int, ...], int]] = [
+    environments: list[tuple[str, Callable[[], list[Program]], tuple[int, ...], int]] = [
         ("rubiks_cube", cube_programs, puzzle_batches, puzzle_steps),
         ("sokoban", sokoban_programs, puzzle_batches, puzzle_steps),
     ]
-    worlds += [
+    environments += [
         (f"brax/{name}", lambda name=name: brax_programs(name), physics_batches, physics_steps) for name in physics
     ]
 
     rows: list[dict] = []
     console = Console()
-    for name, make_programs, batches, num_steps in worlds:
+    for name, make_programs, batches, num_steps in environments:
         if options.only not in name:
             continue
         programs = make_programs()
@@ -194,9 +194,13 @@ def main(options: Options) -> None:
             console.print(f"[dim]{name}, batch {batch}")
             rows += rows_of(name, programs, batch, num_steps, repeats)
     if not rows:
-        known = ", ".join(world[0] for world in worlds)
-        raise SystemExit(f"No environment has {options.only!r} in its name: there are {known}.")
+        known = ", ".join(entry[0] for entry in environments)
+        raise SystemExit(f"No environment has {options.only!r} in its name. There are {known}.")
+    print_rows(console, rows)
+    write_rows(rows, options.out)
 
+
+def print_rows(console: Console, rows: list[dict]) -> None:
     table = Table("environment", "implementation", "batch", "µs / batched step", "steps / s", "ratio to peer")
     for row in rows:
         table.add_row(
@@ -209,7 +213,6 @@ def main(options: Options) -> None:
         )
     console.print(table)
     console.print(f"{rows[0]['device']}, jax {rows[0]['jax']}")
-    write_rows(rows, options.out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What a step of Ant costs with its spring physics in one kernel, beside Brax's own step, in one run.
+"""Time of a step of Ant with its spring physics in one kernel, compared with Brax's own step in the same run.
 
-Every program is asked for the same thing: some steps of a batch of ants inside one compiled scan, with actions drawn
-beforehand, nothing reset. Observations, rewards and ends are summed up, so that no compiler may leave them out. Each
-row also says how far one step is from Brax's in full precision, from states which random play has reached; Brax as it
-comes lets a GPU round the moments on its bodies to the ten bits of TF32, before they meet the inertia in a matrix
-product. The kernel is tried in several shapes at the first batch; the best of them goes on to the others.
+Every program computes the same: some steps of a batch of ants inside one compiled scan, with actions drawn beforehand
+and without resets. It returns observations, rewards and ends, so the compiler cannot remove them.
+
+Each row also has the deviation of one step from Brax's in full precision, from states that random play has reached.
+Brax's default lets a GPU round the moments on its bodies to the ten bits of TF32, before they are multiplied by the
+inertia. The kernel is tried in several shapes at the first batch; the fastest is used for the others.
 
     python benchmarks/physics.py --out results/physics.json      # for a GPU
     python benchmarks/physics.py --tiny                          # seconds on a CPU, the kernel interpreted
@@ -25,30 +26,32 @@ from brax import envs
 from rich.console import Console
 from rich.table import Table
 
-from spo.environments.spring_physics import from_brax, fused_environment
+from spo.environments.spring import from_brax, fused_environment
 
 
 @dataclass(frozen=True)
 class Options:
-    """Times a step of Brax's Ant: Brax's own physics, ours compiled by XLA, and ours as one kernel."""
+    """Times a step of Brax's Ant: Brax's physics, the fused physics by XLA, and the fused physics as one kernel."""
 
     out: Path | None = None
-    """Where to write the rows as JSON."""
+    """File for the rows, as JSON."""
     tiny: bool = False
-    """A small batch and a few steps, for a CPU: their ratios say something, their times do not."""
+    """A small batch and few steps, for a CPU. Only the ratios are meaningful."""
     batches: tuple[int, ...] = (16384, 65536, 1024)
-    """Batch sizes; 16384 is what a search of 1024 roots with 16 particles steps at once."""
+    """Batch sizes. A search of 1024 roots with 16 particles steps 16384 environments at once."""
     blocks: tuple[str, ...] = ("32x4", "16x2", "8x1", "64x8", "32x2", "64x4")
-    """Shapes of the kernel: environments per program x warps, of 32 threads each. An ant is four threads' work."""
+    """Shapes of the kernel: environments per program x warps of 32 threads. An ant takes four threads."""
     steps: int = 20
     """Steps per call."""
     repeats: int = 5
-    """Timed calls; the median counts, on a CPU the least processor time."""
+    """Timed calls. The result is their median, on a CPU the least processor time."""
     seconds: float = 150.0
-    """No further program is started after this time."""
+    """Time after which no further program is started."""
 
 
 class Program(NamedTuple):
+    """One implementation of the step."""
+
     implementation: str
     step: Callable[[Any, Any], Any]  # Brax's state, action -> Brax's state
     from_brax: Callable[[Any], Any]  # of the pipeline's state
@@ -70,7 +73,7 @@ def fused_program(brax_env: Any, name: str, **options: Any) -> Program:
 
 
 class Played(NamedTuple):
-    """What there is to see after each step, with axes [steps, batch]."""
+    """Outputs of each step, with axes [steps, batch]."""
 
     observation: Any
     reward: Any
@@ -78,10 +81,10 @@ class Played(NamedTuple):
 
 
 def compile_play(program: Program, states: Any, actions: Any) -> tuple[Any, float]:
-    """`(states, actions) -> (states, Played)`, a step for each of the actions, and the seconds compiling took."""
+    """Compiles `(states, actions) -> (states, Played)`. Returns it and the seconds of compilation."""
 
     def body(states: Any, actions: Any) -> Any:
-        # Brax turns a few leaves into weakly typed ones, which a scan refuses.
+        # Brax returns some leaves with a weak type, which a scan refuses.
         states = jax.tree.map(
             lambda before, after: jax.lax.convert_element_type(after, before.dtype),
             states,
@@ -95,7 +98,7 @@ def compile_play(program: Program, states: Any, actions: Any) -> tuple[Any, floa
 
 
 class Setting(NamedTuple):
-    """Where to start, what to do, and what Brax says to it."""
+    """Start states, actions, and the outputs of Brax."""
 
     states: Any
     actions: Any
@@ -109,7 +112,7 @@ def row_of(program: Program, setting: Setting, repeats: int) -> dict:
     play, compile_seconds = compile_play(program, states, actions)
     seconds, spread = typical_seconds(lambda: play(states, actions), repeats)
     _, played = play(states, actions)
-    # Only the first step starts where Brax's does: contacts make the later ones diverge.
+    # Only the first step has the same start as Brax's. Contacts make the later ones diverge.
     deviation = jnp.abs(played.observation[0] - reference.observation[0]).max(-1)
     return {
         "implementation": program.implementation,
@@ -121,7 +124,7 @@ def row_of(program: Program, setting: Setting, repeats: int) -> dict:
         "median_deviation": float(jnp.median(deviation)),
         "different_ends": int((played.done[0] != reference.done[0]).sum()),
         "bytes_per_state": sum(leaf.nbytes for leaf in jax.tree.leaves(states.pipeline_state)) // batch,
-        # Of the whole program as written: those inside a loop count once, however often it runs.
+        # Of the program text: an instruction inside a loop counts once.
         "instructions": len(re.findall(r" (?:fusion|custom-call|copy|transpose)\(", play.as_text())),
         "compile_seconds": compile_seconds,
     }
@@ -147,15 +150,15 @@ def main(options: Options) -> None:
         console.print(f"[dim]{elapsed:.0f} s: {program.implementation}, batch {batch}")
         row = {"implementation": program.implementation, "batch": batch}
         if elapsed > options.seconds:
-            row["error"] = f"left out after {elapsed:.0f} s"
+            row["error"] = f"not run after {elapsed:.0f} s"
         else:
             try:
                 row = row_of(program, setting, repeats)
-            except Exception as error:  # a shape that doesn't compile must not take the others with it
+            except Exception as error:  # a shape that does not compile must not stop the others
                 row["error"] = f"{type(error).__name__}: {error}"[:2000]
                 console.print(row["error"][:300], markup=False)
         rows.append({**row, **provenance()})
-        write_rows(rows, options.out)  # every time: a machine may be taken away
+        write_rows(rows, options.out)  # after every row: the run may be stopped
 
     settings = []
     for batch in batches:
@@ -164,16 +167,19 @@ def main(options: Options) -> None:
         actions = jax.random.uniform(jax.random.key(1), size, minval=-1.0, maxval=1.0)
         with jax.default_matmul_precision("highest"):
             play, _ = compile_play(brax_program, states, actions)
-        for _ in range(3):  # to where random play leads: feet on the ground, some ants on their side
+        for _ in range(3):  # to states of random play: feet on the ground, some ants on their side
             states, _ = play(states, actions)
         settings.append(Setting(states, actions, play(states, actions)[1]))
         for program in (brax_program, *kernels):
             time_program(program, settings[-1])
         timed = {row["implementation"]: row["microseconds_per_step"] for row in rows if "error" not in row}
         kernels = sorted(kernels, key=lambda kernel: timed.get(kernel.implementation, float("inf")))[:1]
-    for setting in settings:  # last, because it may take long to compile
+    for setting in settings:  # last, because it is slow to compile
         time_program(xla_program, setting)
+    print_rows(console, rows)
 
+
+def print_rows(console: Console, rows: list[dict]) -> None:
     table = Table(
         "implementation", "batch", "µs / batched step", "steps / s", "largest deviation", "median", "compile s"
     )

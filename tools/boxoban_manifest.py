@@ -1,9 +1,9 @@
-"""Write the manifest of the public Boxoban levels: every file's number of levels and, where it is at hand, its SHA-256.
+"""Writes the manifest of the public Boxoban levels: number of levels and SHA-256 of every file.
 
-    python tools/boxoban_manifest.py FOLDER [--output src/spo/environments/boxoban_manifest.json]
+    python tools/boxoban_manifest.py FOLDER [--output src/spo/environments/boxoban/manifest.json]
 
-FOLDER is a copy of github.com/google-deepmind/boxoban-levels or a part of one. A file that isn't in it gets `null` for
-a hash: then `spo download` checks its format only, says so, and prints the hash it got.
+FOLDER is a copy of github.com/google-deepmind/boxoban-levels or a part of one. A file that is not in it gets the hash
+`null`. `spo download` then checks only its format, and prints its hash.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from spo.environments.boxoban import parse_levels
 
 SOURCE = "https://github.com/google-deepmind/boxoban-levels"
 
-#: Folder and number of levels of each split, 1000 to a file. The public page says 4000 for hard; the files hold 3332.
+#: Folder and number of levels of each split. The public page gives 4000 for hard; the files hold 3332.
 SPLITS = {
     "unfiltered-train": ("unfiltered/train", 900_000),
     "unfiltered-valid": ("unfiltered/valid", 100_000),
@@ -28,16 +28,17 @@ LEVELS_PER_FILE = 1000
 
 
 def facts(path: Path, num_levels: int) -> dict[str, int | str | None]:
+    """Number of levels and hash of one file."""
     if not path.is_file():
         return {"num_levels": num_levels, "sha256": None}
     text = path.read_bytes()
     found = len(parse_levels(text, str(path)))
     if found != num_levels:
-        raise SystemExit(f"{path} holds {found} levels, and should hold {num_levels}: it is no complete public file.")
+        raise SystemExit(f"{path} holds {found} levels instead of {num_levels}: it is not a complete public file.")
     return {"num_levels": num_levels, "sha256": hashlib.sha256(text).hexdigest()}
 
 
-def manifest(root: Path) -> dict[str, object]:
+def make_manifest(root: Path) -> dict[str, object]:
     return {
         "source": SOURCE,
         "splits": {
@@ -56,7 +57,7 @@ def manifest(root: Path) -> dict[str, object]:
 
 
 def one_line_per_file(content: dict[str, object]) -> str:
-    """JSON indented down to the files, each of which gets one line."""
+    """Formats the manifest as indented JSON with one line per file."""
     indented = json.dumps(content, indent=1)
     return (
         indented.replace('{\n     "num_levels"', '{"num_levels"')
@@ -68,9 +69,9 @@ def one_line_per_file(content: dict[str, object]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--output", type=Path, default=Path("src/spo/environments/boxoban_manifest.json"))
+    parser.add_argument("--output", type=Path, default=Path("src/spo/environments/boxoban/manifest.json"))
     arguments = parser.parse_args()
-    content = manifest(arguments.folder)
+    content = make_manifest(arguments.folder)
     text = one_line_per_file(content) + "\n"
     assert json.loads(text) == content
     arguments.output.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""A plain Sokoban solver: best-first search over pushes, with sets of (row, column) cells and nothing clever.
+"""A simple Sokoban solver: best-first search over pushes, on sets of (row, column) cells.
 
-It knows the rules from nowhere but here, so that it can vouch for levels and for the environment.
+It implements the rules independently of the package, to check both the levels and the environment.
 """
 
 import heapq
@@ -13,9 +13,9 @@ DIRECTIONS: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, 
 
 
 def solve(rows: Sequence[str], max_expansions: int = 200_000) -> list[int] | None:
-    """Moves (0 up, 1 right, 2 down, 3 left) that solve a level in text form, or None if there are none.
+    """Returns moves (0 up, 1 right, 2 down, 3 left) that solve a level in text form, or None if there are none.
 
-    Raises RuntimeError if `max_expansions` boards don't settle the matter.
+    Raises RuntimeError if `max_expansions` boards are not enough to decide.
     """
     cells = {(row, column): mark for row, text in enumerate(rows) for column, mark in enumerate(text)}
     floor = {cell for cell, mark in cells.items() if mark != "#"}
@@ -29,7 +29,7 @@ def solve(rows: Sequence[str], max_expansions: int = 200_000) -> list[int] | Non
 
     if any(box not in pushes_to_go for box in start_boxes):
         return None
-    # Boards are told apart by their boxes and the part of the floor the agent can walk, not by its exact cell.
+    # Boards are equal if their boxes and the cells that the agent can reach are equal.
     seen = {(start_boxes, min(_walks(start_agent, floor - start_boxes)))}
     queue = [(estimate(start_boxes), 0, start_boxes, start_agent, ())]
     num_queued = 1
@@ -43,7 +43,7 @@ def solve(rows: Sequence[str], max_expansions: int = 200_000) -> list[int] | Non
         for box in boxes:
             for direction in range(4):
                 stand, goal = _neighbour(box, (direction + 2) % 4), _neighbour(box, direction)
-                # A cell no target can be pushed to from is dead: a box there is lost.
+                # A box in a cell from which no target can be reached is lost.
                 if stand not in walks or goal in boxes or goal not in pushes_to_go:
                     continue
                 next_boxes = boxes - {box} | {goal}
@@ -51,11 +51,11 @@ def solve(rows: Sequence[str], max_expansions: int = 200_000) -> list[int] | Non
                 if board in seen:
                     continue
                 seen.add(board)
-                # Weighting the estimate more than the pushes so far looks for some solution, not for the shortest.
+                # A larger weight on the estimate finds some solution quickly, not the shortest one.
                 priority = len(pushes) + 1 + 3 * estimate(next_boxes)
                 heapq.heappush(queue, (priority, num_queued, next_boxes, box, (*pushes, (box, direction))))
                 num_queued += 1
-    raise RuntimeError(f"Still undecided after {max_expansions} boards.")
+    raise RuntimeError(f"Undecided after {max_expansions} boards.")
 
 
 def _neighbour(cell: Cell, direction: int) -> Cell:
@@ -63,7 +63,7 @@ def _neighbour(cell: Cell, direction: int) -> Cell:
 
 
 def _pushes_to_nearest_target(floor: set[Cell], targets: set[Cell]) -> dict[Cell, int]:
-    """For a lone box on each cell, how many pushes to a target; dead cells are missing."""
+    """Pushes from each cell to a target, for a single box. Cells without a way to a target are missing."""
     distances = dict.fromkeys(targets, 0)
     queue = deque(targets)
     while queue:
@@ -77,7 +77,7 @@ def _pushes_to_nearest_target(floor: set[Cell], targets: set[Cell]) -> dict[Cell
 
 
 def _walks(start: Cell, free: set[Cell]) -> dict[Cell, tuple[int, ...]]:
-    """For every cell the agent can reach, a shortest way there as moves."""
+    """A shortest sequence of moves to every cell that the agent can reach."""
     walks: dict[Cell, tuple[int, ...]] = {start: ()}
     queue = deque([start])
     while queue:
@@ -91,7 +91,7 @@ def _walks(start: Cell, free: set[Cell]) -> dict[Cell, tuple[int, ...]]:
 
 
 def _moves_of(pushes: Iterable[tuple[Cell, int]], agent: Cell, boxes: frozenset[Cell], floor: set[Cell]) -> list[int]:
-    """The agent's moves that carry out `pushes`, the walks between them included."""
+    """The agent's moves for `pushes`, including the walks between them."""
     moves: list[int] = []
     for box, direction in pushes:
         moves += _walks(agent, floor - boxes)[_neighbour(box, (direction + 2) % 4)]
