@@ -24,7 +24,8 @@ import _timing
 import jax
 
 from spo import presets
-from spo.training.experiment import Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 
 #: Operation of the program, start and end in seconds.
 Event = tuple[str, float, float]
@@ -43,12 +44,12 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, help="write the rows to this JSON file")
     options = parser.parse_args()
 
-    built = build(chosen(options))
-    state = built.program.init(jax.random.key(0))
-    as_users_run_it = built.program.run.lower(state, 1).compile()
+    trainer = Trainer(chosen(options))
+    state = trainer.init(jax.random.key(0))
+    as_users_run_it = trainer.run_fn.lower(state, 1).compile()
     seconds, _ = _timing.typical_seconds(lambda: as_users_run_it(state), 10)
     kernel_by_kernel = {"xla_gpu_enable_command_buffer": ""} if jax.default_backend() == "gpu" else None
-    compiled = built.program.run.lower(state, 1).compile(compiler_options=kernel_by_kernel)
+    compiled = trainer.run_fn.lower(state, 1).compile(compiler_options=kernel_by_kernel)
     events, traced_seconds = trace(lambda: compiled(state))
     print(f"{seconds * 1e3:.2f} ms per iteration; {traced_seconds * 1e3:.2f} ms while traced")
     rows = []

@@ -19,10 +19,10 @@ from typing import Any
 import _timing
 import jax
 
-from search import make_world, milliseconds, search_program, temporary_bytes
+from search import make_problem, milliseconds, paper_resampling, search_program, temporary_bytes
 from spo import presets
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import build
+from spo.training.trainer import Trainer
 
 SWEEPS = {
     "particles": [4, 16, 64, 256, 1024, 4096],
@@ -55,14 +55,13 @@ def main() -> None:
 
 def search_cost(sweep: str, size: int, options: argparse.Namespace) -> dict[str, Any]:
     sizes = {"particles": 16, "horizon": 4, "roots": 8 if options.tiny else 768} | {sweep: size}
-    environment, network, params, root = make_world("float32", 16 if options.tiny else 512, sizes["roots"])
+    environment, network, params, root = make_problem("float32", 16 if options.tiny else 512, sizes["roots"])
     program = search_program(
         environment,
         network,
         sizes["particles"],
         sizes["horizon"],
-        resample_period=sizes["horizon"],
-        resample_last=True,
+        resampling=paper_resampling(sizes["horizon"], last=True),
     )
     return {
         "milliseconds": milliseconds(program, params, root, options.repeats, calls=5 if options.tiny else 10),
@@ -76,15 +75,15 @@ def training_cost(num_seeds: int, options: argparse.Namespace) -> dict[str, Any]
     if options.tiny:
         small = dataclasses.replace(presets.get("default").config, num_envs=8, num_updates=2, replay_size=1024)
         experiment = dataclasses.replace(experiment, config=small, network=NetworkConfig(width=16))
-    _, algorithm, program = build(experiment)
-    state = program.init(jax.random.key(0))
+    trainer = Trainer(experiment)
+    state = trainer.init(jax.random.key(0))
     num_iterations = 1 if options.tiny else 5
-    run = program.run.lower(state, num_iterations).compile()
+    run = trainer.run_fn.lower(state, num_iterations).compile()
     seconds, _ = _timing.typical_seconds(lambda: run(state), options.repeats)
     return {
         "milliseconds": 1e3 * seconds / num_iterations,
         "temporary_megabytes": run.memory_analysis().temp_size_in_bytes / 1e6,
-        "env_steps_per_second": algorithm.env_steps_per_iteration * num_seeds * num_iterations / seconds,
+        "env_steps_per_second": trainer.algorithm.env_steps_per_iteration * num_seeds * num_iterations / seconds,
     }
 
 

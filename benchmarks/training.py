@@ -34,9 +34,8 @@ import numpy as np
 from spo import presets
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import ALGORITHMS
-from spo.training import checkpoints
-from spo.training.experiment import Experiment, build
-from spo.training.program import shardings
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 
 TASKS = ("paper/rubiks_cube", "paper/ant")
 #: (hardware, algorithm, preset, number of environments) -> environment steps per second
@@ -147,15 +146,14 @@ class Prepared(NamedTuple):
 
 def prepare(chosen: Experiment, task: str, options: argparse.Namespace) -> Prepared:
     began = time.perf_counter()
-    _, algorithm, program = build(chosen)
+    trainer = Trainer(chosen)
     in_a_tree = hasattr(chosen.config, "num_simulations")
     long = (chosen.algorithm, task) in LONG_ITERATIONS
     num_iterations = 1 if in_a_tree else min(2, options.iterations) if long else options.iterations
-    state = checkpoints.abstract_state(program.init, shardings(program.mesh))
-    run = program.run.lower(state, num_iterations).compile(
+    run = trainer.run_fn.lower(trainer.abstract_state, num_iterations).compile(
         compiler_options={"xla_gpu_deterministic_ops": True} if options.deterministic else None
     )
-    return Prepared(algorithm, program.init, run, num_iterations, in_a_tree, began)
+    return Prepared(trainer.algorithm, trainer.init_fn, run, num_iterations, in_a_tree, began)
 
 
 def measure(prepared: Prepared, chosen: Experiment, task: str, options: argparse.Namespace) -> dict[str, Any]:

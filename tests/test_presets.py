@@ -14,7 +14,8 @@ pytest.importorskip("flax")
 from spo import presets, search
 from spo.algorithms.registry import ALGORITHMS
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment, build, from_json, to_json
+from spo.training.experiment import Experiment, from_json, to_json
+from spo.training.trainer import Trainer
 
 # --- The paper's tables, as printed: algorithm, column -> title of the table, row -> value. Dashes are left out. ------
 SPO = "SPO Hyperparameters for Continuous and Discrete Environments"
@@ -542,6 +543,6 @@ def test_the_papers_presets_resample_as_the_paper_does(algorithm: str, monkeypat
     )
     config = dataclasses.replace(presets.get("paper/rubiks_cube", algorithm).config, num_envs=4)
     experiment = Experiment("tiny/masked", algorithm=algorithm, config=config, network=NetworkConfig(width=8))
-    program = build(experiment).program
-    jax.eval_shape(lambda key: program.run(program.init(key), 1), jax.random.key(0))
+    trainer = Trainer(experiment)
+    jax.eval_shape(lambda key: trainer.run_fn(trainer.init_fn(key), 1), jax.random.key(0))
     assert set(used) == {(search.resampling.multinomial, True)}

@@ -1,4 +1,4 @@
-"""Planning by particles in JAX: `spo.search` is the planner, `spo.train(world, steps=1e5)` trains SPO with it."""
+"""Planning with particles in JAX: `spo.search` is the planner, and `spo.train(environment)` trains SPO with it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports training when it is asked for: the search needs none of it."""
+    """Imports training at its first use: the search does not need it."""
     if name in ("load", "train"):
         from spo.training import library
 

@@ -39,7 +39,7 @@ def test_continuous_value_is_a_joint_function_of_observation_and_action():
 
 def test_twin_critics_are_two_sets_of_parameters():
     network = make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=1, width=8))
-    # One after the other: see spo.training.program about a vmapped orthogonal initialisation.
+    # One after the other: see `spo.training.trainer.jit_init` about a vmapped orthogonal initialisation.
     params = jax.lax.map(lambda key: network.init(key, VECTOR), jax.random.split(KEY))
     first, second = jax.vmap(network.value, in_axes=(0, None, None))(params, jnp.ones(5), jnp.zeros(2))
     assert first != second

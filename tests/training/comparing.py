@@ -1,6 +1,7 @@
-"""Runs looked at from outside: their records, their checkpoints, and whether two are the same to the bit."""
+"""Helpers that read runs from their folders, compare them bit by bit, and interrupt them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +10,49 @@ import numpy as np
 import pytest
 
 from spo.training import checkpoints, loop
-from spo.training.program import shardings
+from spo.training.run_state import RunState
+from spo.training.sinks.base import Sink
 from training.tiny_run import tiny_experiment
 
 
-class Interrupter:
-    """A reporter that presses Ctrl-C when it hears of the `nth` record of a kind."""
+class Interrupter(Sink):
+    """Raises KeyboardInterrupt at the `nth` record of a kind, as Ctrl-C would."""
 
     def __init__(self, kind: str, nth: int):
         self.kind, self.left = kind, nth
         self.messages: list[str] = []
 
-    def start(self, *_: Any) -> None: ...
-
-    def log(self, record: dict[str, Any]) -> None:
-        self.left -= record["kind"] == self.kind
-        if self.left == 0:
-            self.left = -1
-            raise KeyboardInterrupt
+    def log(self, records: Sequence[dict[str, Any]]) -> None:
+        for record in records:
+            self.left -= record["kind"] == self.kind
+            if self.left == 0:
+                self.left = -1
+                raise KeyboardInterrupt
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
-    def stop(self) -> None: ...
-
 
 def records(folder: Path) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def last_checkpoint(folder: Path) -> checkpoints.Checkpoint:
-    program = loop.build(tiny_experiment()).program
-    abstract = checkpoints.abstract_state(program.init, shardings(program.mesh))
-    checkpoint = checkpoints.restore(folder / "checkpoints", abstract, 1, say=pytest.fail)
-    assert checkpoint is not None
-    return checkpoint
+def without_time(folder: Path) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl without the only entry that differs between equal runs."""
+    return [{name: value for name, value in record.items() if name != "time"} for record in records(folder)]
+
+
+def last_state(folder: Path) -> RunState:
+    """Returns the last checkpoint of a run of `tiny_experiment`."""
+    abstract = loop.Trainer(tiny_experiment()).abstract_state
+    state = checkpoints.restore(folder / "checkpoints", abstract, 1, message=pytest.fail)
+    assert state is not None
+    return state
 
 
 def assert_same_bits(one: Any, other: Any) -> None:
+    """Asserts that two trees have the same structure and the same bits in every leaf."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True):
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
@@ -55,14 +61,10 @@ def assert_same_bits(one: Any, other: Any) -> None:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Parameters, best parameters, replay, environments, keys, metrics and results, to the bit; only times differ."""
-
-    def without_time(folder: Path) -> list[dict[str, Any]]:
-        return [{name: value for name, value in record.items() if name != "time"} for record in records(folder)]
-
+    """Asserts that parameters, replay, environments, keys, metrics and results are the same. Only times may differ."""
     assert without_time(one) == without_time(other)
-    a, b = last_checkpoint(one), last_checkpoint(other)
-    assert_same_bits(a.state, b.state)
+    a, b = last_state(one), last_state(other)
+    assert_same_bits(a.train_state, b.train_state)
     assert_same_bits(a.best_learner, b.best_learner)
     for name in ("iteration", "best_scores", "best_iterations"):
         assert getattr(a.progress, name) == getattr(b.progress, name)

@@ -1,42 +1,34 @@
-"""Compiling is nearly all that these tests cost: it is done once, and shared with the processes they start."""
+"""Shared trainers: compilation dominates the cost of these tests, so each experiment is compiled once."""
 
 import functools
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
-from spo.training import experiment, loop
+from spo.training import experiment, loop, run_folder, trainer
 from training.tiny_run import tiny_experiment
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_compilation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    earlier = jax.config.jax_compilation_cache_dir
-    compilation_cache.reset_cache()
-    jax.config.update("jax_compilation_cache_dir", folder)
-    os.environ["SPO_CACHE"] = folder
-
+def shared_trainers() -> Iterator[None]:
     @functools.cache
-    def build(written: str) -> experiment.Built:
-        return experiment.build(experiment.from_json(json.loads(written)))
+    def from_json(text: str, deterministic: bool) -> trainer.Trainer:
+        return trainer.Trainer(experiment.from_json(json.loads(text)), deterministic=deterministic)
+
+    def make_trainer(chosen: experiment.Experiment, *, deterministic: bool = False) -> trainer.Trainer:
+        return from_json(json.dumps(experiment.to_json(chosen)), deterministic)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "build", lambda e: build(json.dumps(experiment.to_json(e))))
+        patch.setattr(loop, "Trainer", make_trainer)
+        patch.setattr(run_folder, "Trainer", make_trainer)
         yield
-    del os.environ["SPO_CACHE"]
-    jax.config.update("jax_compilation_cache_dir", earlier)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing has interrupted."""
+    """The folder of a run that was never interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     loop.train(tiny_experiment(), folder, checkpoint_seconds=0.0)
     return folder

@@ -1,4 +1,4 @@
-"""Four devices share a run. As a program, this file trains on four simulated ones and prints what it saw."""
+"""Tests of training on four devices. As a program, this file trains on four simulated ones and prints the results."""
 
 import dataclasses
 import json
@@ -14,10 +14,12 @@ import pytest
 
 from spo import environments
 from spo.algorithms.base import Setting
-from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig, make_spo
 from spo.networks import mlp_architecture
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 
 NUM_DEVICES = 4
 NUM_ITERATIONS = 30
@@ -45,14 +47,14 @@ def bits(tree: Any) -> list[bytes]:
 
 
 def train(num_devices: int) -> dict[str, Any]:
-    """A program for so many devices, run twice from the same seed, and then on."""
+    """Trains twice from the same seed on this number of devices, continues one of them, and returns the findings."""
     network = NetworkConfig(width=16, depth=1)
     experiment = Experiment(task="tiny/bandit", config=CONFIG, network=network, num_devices=num_devices)
-    _, algorithm, program = build(experiment)
-    start = program.init(jax.random.key(0))
-    state, _ = program.run(start, NUM_ITERATIONS)
-    again, _ = program.run(program.init(jax.random.key(0)), NUM_ITERATIONS)
-    _, metrics = program.run(state, NUM_ITERATIONS)
+    trainer = Trainer(experiment)
+    start = trainer.init(jax.random.key(0))
+    state, _ = trainer.run_fn(start, NUM_ITERATIONS)
+    again, _ = trainer.run_fn(trainer.init(jax.random.key(0)), NUM_ITERATIONS)
+    _, metrics = trainer.run_fn(state, NUM_ITERATIONS)
     copies = [[bits(shard.data) for shard in leaf.addressable_shards] for leaf in jax.tree.leaves(state.learner)]
     keys = [tuple(bits(key)) for key in start.worker.acting.key]  # [device]
     return {
@@ -62,7 +64,7 @@ def train(num_devices: int) -> dict[str, Any]:
         "repeats": bits(state) == bits(again),
         "replay_shape": state.worker.replay.experience.reward.shape,  # [device, seed, environment, time]
         "num_worker_keys": len(set(keys)),
-        "env_steps_per_iteration": algorithm.env_steps_per_iteration,
+        "env_steps_per_iteration": trainer.algorithm.env_steps_per_iteration,
         "num_episodes": float(metrics["episode/count"][0]),
         "mean_return": float(metrics["episode/return"][0] / metrics["episode/count"][0]),
         "value": float(metrics["value/mean"][0]),
@@ -70,7 +72,7 @@ def train(num_devices: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[str, dict[str, Any]]:
+def findings() -> dict[str, dict[str, Any]]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={NUM_DEVICES}"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
@@ -80,26 +82,26 @@ def seen() -> dict[str, dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-def test_the_learner_is_the_same_to_the_bit_on_every_device(seen: dict[str, dict[str, Any]]):
-    four = seen["four"]
+def test_the_learner_is_the_same_to_the_bit_on_every_device(findings: dict[str, dict[str, Any]]):
+    four = findings["four"]
     assert four["num_copies"] == [NUM_DEVICES]
     assert four["learner_moved"]
     assert four["learner_is_the_same_everywhere"]
 
 
-def test_each_device_has_its_own_share_of_the_experience(seen: dict[str, dict[str, Any]]):
-    assert seen["four"]["replay_shape"] == [NUM_DEVICES, 1, 32 // NUM_DEVICES, 32]
-    assert seen["four"]["num_worker_keys"] == NUM_DEVICES
-    assert seen["one"]["replay_shape"] == [1, 1, 32, 32]
+def test_each_device_has_its_own_share_of_the_experience(findings: dict[str, dict[str, Any]]):
+    assert findings["four"]["replay_shape"] == [NUM_DEVICES, 1, 32 // NUM_DEVICES, 32]
+    assert findings["four"]["num_worker_keys"] == NUM_DEVICES
+    assert findings["one"]["replay_shape"] == [1, 1, 32, 32]
 
 
-def test_a_run_on_four_devices_repeats_to_the_bit(seen: dict[str, dict[str, Any]]):
-    assert seen["four"]["repeats"]
+def test_a_run_on_four_devices_repeats_to_the_bit(findings: dict[str, dict[str, Any]]):
+    assert findings["four"]["repeats"]
 
 
-def test_four_devices_learn_what_one_does(seen: dict[str, dict[str, Any]]):
-    """The best arm pays 1. Every step is an episode, and the counts are of all devices together."""
-    for run in seen.values():
+def test_four_devices_learn_what_one_does(findings: dict[str, dict[str, Any]]):
+    """The best arm pays 1. Every step is an episode. Counts are sums over all devices."""
+    for run in findings.values():
         assert run["env_steps_per_iteration"] == 32 * 8
         assert run["num_episodes"] == NUM_ITERATIONS * 32 * 8
         assert run["mean_return"] > 0.95
@@ -107,7 +109,7 @@ def test_four_devices_learn_what_one_does(seen: dict[str, dict[str, Any]]):
 
 
 @pytest.mark.parametrize("name", ["num_envs", "batch_size"])
-def test_what_can_not_be_shared_out_evenly_is_refused(name: str):
+def test_sizes_that_the_devices_do_not_divide_are_refused(name: str):
     task = environments.make("tiny/bandit")
     setting = Setting(task, mlp_architecture(), total_env_steps=1.0, num_devices=NUM_DEVICES)
     config = dataclasses.replace(CONFIG, **{name: 30})

@@ -1,4 +1,4 @@
-"""Training as a function call is the run that `spo train` would have made, on a world that need not have a name."""
+"""Tests of `spo.train` and `spo.load`: the run of `spo train`, on an environment that need not have a name."""
 
 import subprocess
 import sys
@@ -6,27 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import spo
 from spo import environments
-from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.networks.config import NetworkConfig
-from spo.training import intervals, loop
-from spo.training.experiment import EvaluationConfig
+from spo.training import loop
 from spo.training.library import Agent
+from spo.training.records import NonFiniteError
 from spo.training.run_folder import load_learner
+from spo.training.trainer import Trainer
 from training.comparing import assert_same_bits, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
 
 EXPERIMENT = tiny_experiment(num_seeds=1, seed=3, logs_per_evaluation=5)
 
 
-def train_as_library(**changes: Any) -> Agent:
-    world = environments.make(EXPERIMENT.task, **EXPERIMENT.task_options)
-    train = world.train._replace(name="a world of one's own")
+def train_in_memory(**changes: Any) -> Agent:
+    task = environments.make(EXPERIMENT.task, **EXPERIMENT.task_options)
+    unnamed = task._replace(train=task.train._replace(name="not in the registry"))
     options = {
         "steps": EXPERIMENT.steps,
         "seed": EXPERIMENT.seed,
@@ -34,92 +32,43 @@ def train_as_library(**changes: Any) -> Agent:
         "network": EXPERIMENT.network,
         "evaluation": EXPERIMENT.evaluation,
     }
-    return spo.train(world._replace(train=train), **options | changes)
+    return spo.train(unnamed, **options | changes)
 
 
-def test_it_is_the_run_that_the_command_makes(tmp_path: Path):
+def test_it_is_the_run_of_the_command(tmp_path: Path):
     loop.train(EXPERIMENT, tmp_path / "run", checkpoint_seconds=1e9)
-    seen: list[dict[str, float]] = []
-    agent = train_as_library(on_evaluation=seen.append)
+    received: list[dict[str, float]] = []
+    agent = train_in_memory(on_evaluation=received.append)
     _, learner = load_learner(tmp_path / "run", "best")
     assert_same_bits(agent.params, jax.tree.map(lambda leaf: leaf[0], learner.params))
     written = [record for record in records(tmp_path / "run") if record["kind"] != "train"]
     means = [{n.removeprefix("episode/"): v for n, v in r["metrics"].items() if "policy" not in n} for r in written]
+    assert agent.summary["env_steps"] == 12 * ENV_STEPS_PER_ITERATION
     assert agent.summary["initial"] == means[0]
     assert agent.summary["final"] == means[-1]
     assert agent.summary["final_policy_only"]["return"] == written[-1]["metrics"]["policy_only/return"]
     steps = [4 * ENV_STEPS_PER_ITERATION, 8 * ENV_STEPS_PER_ITERATION, 12 * ENV_STEPS_PER_ITERATION]
-    assert agent.summary["evaluations"] == seen
-    assert seen == [{"env_steps": s, **m} for s, m in zip(steps, means[1:-1], strict=True)]
+    assert agent.summary["evaluations"] == received
+    assert received == [{"env_steps": s, **m} for s, m in zip(steps, means[1:-1], strict=True)]
 
 
-def test_a_number_that_is_none_stops_it(monkeypatch: pytest.MonkeyPatch):
-    run = intervals.Programs.run
+def test_a_metric_that_is_not_finite_stops_training(monkeypatch: pytest.MonkeyPatch):
+    run = Trainer.run
 
-    def poisoned(self: Any, state: Any) -> Any:
+    def poisoned(self: Trainer, state: Any) -> Any:
         state, metrics, seconds = run(self, state)
         return state, metrics | {"loss/value": np.array([np.nan], np.float32)}, seconds
 
-    monkeypatch.setattr(intervals.Programs, "run", poisoned)
-    with pytest.raises(intervals.NonFiniteError, match="loss/value became nan in iterations 1 to 1"):
-        train_as_library()
+    monkeypatch.setattr(Trainer, "run", poisoned)
+    with pytest.raises(NonFiniteError, match="loss/value became nan in iterations 1 to 1"):
+        train_in_memory()
 
 
-def test_nothing_to_do_is_refused():
-    with pytest.raises(ValueError, match="steps must be at least 1"):
-        train_as_library(steps=0)
+def test_a_run_without_steps_is_refused():
+    with pytest.raises(ValueError, match="steps must be a finite number of at least 1, got 0"):
+        train_in_memory(steps=0)
 
 
-BANDIT_CONFIG = SPOConfig(
-    num_envs=16,
-    rollout_length=8,
-    sequence_length=8,
-    batch_size=16,
-    learning_rate=1e-2,
-    search=SearchConfig(num_particles=8, horizon=1, unroll=1),
-)
-BANDIT_NETWORK = NetworkConfig(width=16, depth=1)
-
-
-def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
-    """The arms pay 0, 0.5 and 1."""
-    seen: list[dict[str, float]] = []
-    evaluation = EvaluationConfig(num_evaluations=2, episodes=32, final_episodes=64)
-    environment = spo.environments.make("tiny/bandit").train
-    settings = {"config": BANDIT_CONFIG, "network": BANDIT_NETWORK, "evaluation": evaluation}
-    agent = spo.train(environment, steps=2000, **settings, on_evaluation=seen.append)
-    state, timestep = environment.reset(jax.random.key(1))
-    assert int(agent.act(jax.random.key(2), state, timestep, greedy=True)) == 2
-    assert int(agent.act(jax.random.key(2), None, timestep, use_search=False, greedy=True)) == 2
-    assert agent.summary["final"]["return"] > 0.8  # untrained: 0.5
-    assert agent.summary["evaluations"] == seen
-    assert [entry["env_steps"] for entry in seen] == [1024, 2048]
-
-
-def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest.MonkeyPatch):
-    """The evaluations return given scores, which rise or fall."""
-
-    def params(steps: float, *returns: float) -> Any:
-        answers = iter([-1.0, *returns])  # the first is of untrained parameters
-        monkeypatch.setattr(intervals, "_evaluate", lambda *_, **__: {"episode/return": jnp.array([next(answers)])})
-        evaluation = EvaluationConfig(num_evaluations=len(returns))
-        agent = spo.train("tiny/bandit", steps, config=BANDIT_CONFIG, network=BANDIT_NETWORK, evaluation=evaluation)
-        return jax.tree.leaves(agent.params)
-
-    def same(first: Any, second: Any) -> bool:
-        return all(bool(jnp.all(a == b)) for a, b in zip(first, second, strict=True))
-
-    early, late = params(1024, 1.0), params(2048, 0.0, 1.0)
-    assert same(params(2048, 1.0, 0.0), early)
-    assert not same(early, late)
-
-
-def test_an_argument_of_a_wrong_type_is_refused():
-    with pytest.raises(ValueError, match="Can't train on a int: give a"):
-        spo.train(3)
-
-
-def test_importing_spo_does_not_import_jax():
-    script = "import spo, sys; assert 'jax' not in sys.modules; assert not hasattr(spo, 'trian'); print(spo.train)"
-    printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert "function train" in printed
+def test_memory_only_training_does_not_import_orbax():
+    script = "import sys, spo; spo.train; assert 'orbax' not in sys.modules, 'orbax'"
+    subprocess.run([sys.executable, "-c", script], check=True)

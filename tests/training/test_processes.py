@@ -1,4 +1,4 @@
-"""Two processes with two devices each train one run together. As a program, this file is one of them."""
+"""Tests of two processes, with two devices each, that train together. As a program, this file is one of them."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,22 @@ import jax
 import numpy as np
 import pytest
 
-from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
 from spo.training import loop, processes
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_learner
-from training.comparing import assert_same_bits, records
+from spo.training.sinks.base import Sink
+from spo.training.trainer import make_mesh
+from training.comparing import assert_same_bits, records, without_time
 from training.tiny_run import tiny_experiment
 
 pytestmark = pytest.mark.timeout(1200)
 
 NUM_PROCESSES = 2
 DEVICES_PER_PROCESS = 2
-#: Twelve iterations in six intervals, on all devices there are.
+#: Twelve iterations in six intervals, on all devices.
 EXPERIMENT = tiny_experiment(
     task="tiny/bandit",
     task_options={},
@@ -46,7 +50,7 @@ EXPERIMENT = tiny_experiment(
 
 def start(folder: Path, num_devices: int, *words: str, **variables: str) -> subprocess.Popen:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
-    tests = str(Path(__file__).parents[1])  # a program of its own has not got pytest's path
+    tests = str(Path(__file__).parents[1])  # pytest adds this path only to its own process
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": tests} | variables
     command = [sys.executable, str(Path(__file__)), str(folder), *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -76,7 +80,7 @@ def kill(*started: subprocess.Popen) -> None:
 
 
 def finish(*started: subprocess.Popen) -> list[dict[str, Any]]:
-    """What each process said at its end."""
+    """Returns what each process printed at its end."""
     try:
         ends = [process.communicate(timeout=500) for process in started]
     finally:
@@ -91,13 +95,9 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[
     return folder, finish(*start_together(folder))
 
 
-def without_time(folder: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name != "time"} for record in records(folder)]
-
-
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(together: tuple[Path, list[dict[str, Any]]], tmp_path: Path):
-    """The same draws on the same four devices. Sums over processes may be added in another order."""
+    """Random numbers and devices are the same. Only the order of sums over processes may differ."""
     folder, _ = together
     finish(start(tmp_path / "alone", NUM_PROCESSES * DEVICES_PER_PROCESS))
     ours, theirs = without_time(folder), without_time(tmp_path / "alone")
@@ -111,12 +111,12 @@ def test_two_processes_learn_what_one_does(together: tuple[Path, list[dict[str, 
 
 
 @pytest.mark.slow
-def test_the_first_process_alone_writes_and_speaks(together: tuple[Path, list[dict[str, Any]]]):
+def test_only_process_0_writes_files_and_calls_sinks(together: tuple[Path, list[dict[str, Any]]]):
     folder, ends = together
     assert [(end["num_devices"], end["num_local_devices"]) for end in ends] == [(4, 2)] * NUM_PROCESSES
     first, second = ends
-    assert first["num_records_heard"] == len(records(folder))
-    assert second["num_records_heard"] == 0
+    assert first["num_records"] == len(records(folder))
+    assert second["num_records"] == 0
     (only_start,) = json.loads((folder / "environment.json").read_text())["starts"]
     assert only_start["num_processes"] == NUM_PROCESSES
     assert first["summary"] == second["summary"] == json.loads((folder / "summary.json").read_text())
@@ -142,8 +142,10 @@ def test_a_killed_run_of_two_processes_ends_with_the_same_bits(
     assert 0 < resumed["iteration"] < 12
 
 
-# --- What can be said without a second process ------------------------------------------------------------------------
-def test_other_processes_that_can_not_be_found_are_a_sentence(monkeypatch: pytest.MonkeyPatch):
+# --- Tests without a second process -----------------------------------------------------------------------------------
+
+
+def test_without_a_coordinator_the_error_names_the_variables_to_set(monkeypatch: pytest.MonkeyPatch):
     def initialize(num_processes: int | None, process_id: int | None) -> None:
         assert (num_processes, process_id) == (None, 3)
         raise ValueError("coordinator_address should be defined.")
@@ -157,25 +159,27 @@ def test_other_processes_that_can_not_be_found_are_a_sentence(monkeypatch: pytes
 def test_a_process_without_a_device_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(ValueError, match="1 devices would leave some of them without one"):
-        loop.build(tiny_experiment(num_devices=1, seed=99))
+        make_mesh(num_devices=1)
 
 
-class _Listener(loop.SilentReporter):
+class Counter(Sink):
+    """Counts the records."""
+
     num_records = 0
 
-    def log(self, _: dict[str, Any]) -> None:
-        self.num_records += 1
+    def log(self, records: Sequence[dict[str, Any]]) -> None:
+        self.num_records += len(records)
 
 
 def main(folder: Path, resume: bool) -> dict[str, Any]:
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
-        time.sleep(2 * jax.process_index())  # one comes late: it may not matter which is where first
-    listener = _Listener()
-    summary = loop.train(EXPERIMENT, folder, reporter=listener, resume=resume, checkpoint_seconds=0.0)
+        time.sleep(2 * jax.process_index())  # the order in which processes arrive must not matter
+    counter = Counter()
+    summary = loop.train(EXPERIMENT, folder, sinks=[counter], resume=resume, checkpoint_seconds=0.0)
     return {
         "summary": summary,
-        "num_records_heard": listener.num_records,
+        "num_records": counter.num_records,
         "num_devices": jax.device_count(),
         "num_local_devices": jax.local_device_count(),
     }

@@ -1,4 +1,4 @@
-"""A run that is stopped, in whichever way, ends as if it had never been."""
+"""Tests of interrupted runs: resumed, they end with the same bits as a run that was never interrupted."""
 
 import os
 import random
@@ -7,54 +7,66 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
 from spo.training import checkpoints
 from spo.training.loop import train
-from training.comparing import Interrupter, assert_same_run, last_checkpoint, records
+from spo.training.trainer import Trainer
+from training.comparing import Interrupter, assert_same_run, last_state, records
 from training.tiny_run import long_experiment, tiny_experiment
 
 SCRIPT = Path(__file__).parent / "tiny_run.py"
 
 
 def test_a_run_interrupted_again_and_again_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
-    """In the middle of a first evaluation, of an interval, between training and its evaluation, and of the end."""
+    """Interrupted in the first evaluation, in an interval, between training and its evaluation, and at the end."""
     folder = tmp_path / "run"
-    compiled = set(os.listdir(os.environ["SPO_CACHE"]))
-    # Of two seeds: each of these leaves a record of one seed or of an unfinished interval behind the last checkpoint.
+    # Each leaves records of an unfinished interval in the file, after those of the last checkpoint.
     for number, (kind, nth) in enumerate([("evaluation", 2), ("train", 3), ("evaluation", 2), ("final", 1)]):
-        reporter = Interrupter(kind, nth)
+        interrupter = Interrupter(kind, nth)
         with pytest.raises(KeyboardInterrupt):
-            train(tiny_experiment(), folder, reporter=reporter, resume=number > 0, checkpoint_seconds=1e9)
-        assert f"spo train --resume {folder}" in reporter.messages[-1]
-    assert last_checkpoint(folder).progress.iteration == 12
+            train(tiny_experiment(), folder, sinks=[interrupter], resume=number > 0, checkpoint_seconds=1e9)
+        assert f"spo train --resume {folder}" in interrupter.messages[-1]
+    assert last_state(folder).progress.iteration == 12
     train(tiny_experiment(), folder, resume=True)
     assert_same_run(whole_run, folder)
-    assert set(os.listdir(os.environ["SPO_CACHE"])) == compiled, "a resumed run is the same program"
+
+
+def test_a_resumed_run_compiles_the_same_programs(whole_run: Path):
+    """A state from a file and a new state have the same types and shardings, weak types included."""
+
+    def types(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (jax.typeof(x), x.sharding), tree)
+
+    new, restored = Trainer(tiny_experiment()).init(jax.random.key(0)), last_state(whole_run)
+    assert types(restored.train_state) == types(new)
+    assert types(restored.best_learner) == types(new.learner)
 
 
 def test_resuming_a_finished_run_changes_nothing(whole_run: Path):
     before = (whole_run / "metrics.jsonl").read_bytes()
-    reporter = Interrupter("train", 1)
-    summary = train(tiny_experiment(), whole_run, resume=True, reporter=reporter)
+    interrupter = Interrupter("train", 1)
+    summary = train(tiny_experiment(), whole_run, resume=True, sinks=[interrupter])
     assert summary["iterations"] == 12
-    assert "finished" in reporter.messages[-1]
+    assert "finished" in interrupter.messages[-1]
     assert (whole_run / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_run_that_falls_back_to_the_checkpoint_before_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_experiment(), folder, reporter=Interrupter("train", 9), checkpoint_seconds=0.0)
+        train(tiny_experiment(), folder, sinks=[Interrupter("train", 9)], checkpoint_seconds=0.0)
     *_, before, last = checkpoints.iterations(folder / "checkpoints")
     assert (before, last) == (6, 8)
     for file in (folder / "checkpoints" / str(last) / "worker").rglob("*"):
         if file.is_file() and file.stat().st_size > 1000:
             file.write_bytes(b"torn" * 100)
-    reporter = Interrupter("never", 1)
-    train(tiny_experiment(), folder, resume=True, reporter=reporter)
-    assert "iteration 8 is damaged" in reporter.messages[0]
+    listener = Interrupter("never", 1)
+    train(tiny_experiment(), folder, resume=True, sinks=[listener])
+    assert "iteration 8 is damaged" in listener.messages[0]
     assert_same_run(whole_run, folder)
 
 
@@ -69,7 +81,7 @@ def kill(process: subprocess.Popen) -> None:
 
 
 def test_a_killed_run_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
-    """Killed once between checkpoints and once while a checkpoint is being written."""
+    """Killed once between two checkpoints and once while a checkpoint is written."""
     folder = tmp_path / "run"
 
     def train_lines() -> int:
@@ -100,7 +112,7 @@ def test_a_run_killed_twenty_times_ends_with_the_same_bits(tmp_path: Path):
     for _ in range(20):
         lines = len(records(folder)) if folder.exists() else 0
         process = start(folder, "long")
-        # Any moment: while it starts, or up to two seconds after it has written again.
+        # At a random moment: while it starts, or up to two seconds after it has written a record.
         if moments.random() < 0.8:
             while process.poll() is None and not (folder / "metrics.jsonl").exists():
                 time.sleep(0.01)

@@ -1,10 +1,11 @@
-"""A run small enough for tests. As a program, `python tiny_run.py FOLDER [resume] [long]` trains it."""
+"""A run that is small enough for tests. `python tiny_run.py FOLDER [resume] [long]` trains it as a program."""
 
 import sys
 from pathlib import Path
 from typing import Any
 
-from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig, Experiment
 
@@ -12,7 +13,7 @@ ENV_STEPS_PER_ITERATION = 8 * 4
 
 
 def tiny_experiment(**changes: Any) -> Experiment:
-    """Twelve iterations in six intervals, evaluated after every second of them."""
+    """Returns twelve iterations in six intervals, with an evaluation after every second interval."""
     options: dict[str, Any] = {
         "task": "rubiks_cube",
         "task_options": {"eval_scrambles": 1, "min_scrambles": 1, "max_scrambles": 2, "time_limit": 4},
@@ -36,7 +37,7 @@ def tiny_experiment(**changes: Any) -> Experiment:
 
 
 def long_experiment() -> Experiment:
-    """Two hundred intervals of the same programs."""
+    """Returns two hundred intervals of the same program."""
     evaluation = EvaluationConfig(num_evaluations=100, episodes=16, final_episodes=32)
     return tiny_experiment(steps=400 * ENV_STEPS_PER_ITERATION, evaluation=evaluation)
 

@@ -62,27 +62,29 @@ def run(
 ) -> None:
     """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
-    from spo.training import intervals, loop, processes, progress
+    from spo.training import loop, processes
+    from spo.training.records import NonFiniteError
+    from spo.training.sinks.display import make_display
 
     if distributed:
         processes.join()
-    reporter = progress.make_reporter(quiet)
+    sinks = [] if quiet else [make_display()]
     if wandb is not None:
-        from spo.training.wandb import WandbReporter
+        from spo.training.sinks.weights_and_biases import WeightsAndBiases
 
-        reporter = WandbReporter(wandb, reporter or loop.SilentReporter())
+        sinks.append(WeightsAndBiases(wandb))
     try:
         loop.train(
             experiment,
             folder,
-            reporter=reporter,
+            sinks=sinks,
             resume=resume,
             start_from=start_from,
             deterministic=deterministic,
         )
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # the code of a shell for Ctrl-C; the loop has printed how to resume
-    except intervals.NonFiniteError as error:
+    except NonFiniteError as error:
         print(f"spo: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     if not processes.is_first():

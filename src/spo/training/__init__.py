@@ -1,1 +1,1 @@
-"""The loop, written once for every algorithm: steps, evaluations, metrics, checkpoints. Seeds and devices live here."""
+"""Training, the same for all algorithms: experiments, the trainer, the loop, sinks, checkpoints and run folders."""

@@ -1,106 +1,89 @@
-"""What is run: a task, an algorithm, a network and how they are judged, as plain data that JSON can hold."""
+"""Description of a run as plain data: task, algorithm, network and evaluations, with conversion to and from JSON."""
 
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-from jax.sharding import Mesh
-
-from spo import environments
-from spo.algorithms.base import Algorithm, Setting
 from spo.algorithms.registry import find_algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.networks.config import NetworkConfig, make_architecture
-from spo.training.program import Program, make_mesh, make_program
-from spo.types import Task
+from spo.checks import Check, PositiveInt, check_fields
+from spo.networks.config import NetworkConfig
+
+#: A float, because people write 1e8. It must be finite: learning rates decay over the steps of the run.
+NumSteps = Annotated[float, Check(lambda value: 1 <= value < math.inf, "must be a finite number of at least 1")]
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How a run is judged, on the evaluation variant of the task."""
+    """Evaluations of a run. They use the evaluation variant of the task, such as harder instances or unseen levels."""
 
-    num_evaluations: int = 20
-    """Evaluations during training; the parameters of the best one are kept."""
-    episodes: int = 128
-    """Episodes of each."""
-    final_episodes: int = 1280
-    """Episodes at the end, with the best parameters."""
+    num_evaluations: PositiveInt = 20
+    """Number of evaluations during training, evenly spaced. The parameters of the best one are kept."""
+    episodes: PositiveInt = 128
+    """Number of episodes in each evaluation, for each seed."""
+    final_episodes: PositiveInt = 1280
+    """Number of episodes in the final evaluation of the best parameters, for each seed."""
     use_search: bool = True
-    """Act by search, or by the bare policy."""
+    """Choose actions with the search, if the algorithm has one. Otherwise the policy network alone chooses them."""
     greedy: bool = False
-    """Take the most likely action, or draw one."""
+    """Take the most likely action instead of a random one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, prefix="evaluation.")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run: everything that decides its result."""
+    """All settings that decide the result of a run."""
 
     task: str = "rubiks_cube"
-    """Environment, as `spo envs` lists them."""
+    """Name of the environment. `spo envs` lists them."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     algorithm: str = "spo"
     """Learning algorithm."""
-    steps: float = 1e8
-    """Environment steps, per seed. The last interval between two lines of metrics is finished."""
+    steps: NumSteps = 1e8
+    """Number of environment steps to train for, with each seed. Steps that the search simulates do not count. Training
+    stops when metrics are next written, so a run can be slightly longer."""
     seed: int = 0
-    """Where all randomness comes from."""
-    num_seeds: int = 1
-    """Independent runs in one program; run s is the same however many run beside it."""
-    num_devices: int | None = None
-    """Devices to share the work; None: all there are."""
-    logs_per_evaluation: int = 5
-    """Lines of metrics between two evaluations."""
+    """Random seed."""
+    num_seeds: PositiveInt = 1
+    """Number of independent runs to train side by side, with different random numbers. The result of each does not
+    depend on how many there are."""
+    num_devices: PositiveInt | None = None
+    """Number of devices (GPUs, for example) that share the work. None: all of them."""
+    logs_per_evaluation: PositiveInt = 5
+    """Number of times that training metrics are written from one evaluation to the next."""
     skip_nonfinite_updates: bool = False
-    """Leave out updates that would make a number infinite or NaN, and go on, instead of stopping there."""
+    """Skip each parameter update that would produce an infinite or undefined number (NaN). Otherwise training stops at
+    the first one."""
     config: Any = field(default_factory=SPOConfig)
-    """The algorithm's hyper-parameters."""
+    """Hyperparameters of the algorithm."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """The network."""
+    """Sizes of the network."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """The evaluations."""
+    """Evaluations during training and at its end."""
 
-
-class Built(NamedTuple):
-    """An experiment made ready to run."""
-
-    setting: Setting
-    algorithm: Algorithm
-    program: Program
-
-    @property
-    def task(self) -> Task:
-        return self.setting.task
-
-
-def build(experiment: Experiment, task: Task | None = None) -> Built:
-    """`task` is what `experiment.task` names, unless it is given: a world of the user's own can't be made by name."""
-    _, make_algorithm = find_algorithm(experiment.algorithm)
-    if not math.isfinite(experiment.steps):
-        raise ValueError(f"steps must be a number, got {experiment.steps}: rates decay over them, and a run ends.")
-    task = environments.make(experiment.task, **experiment.task_options) if task is None else task
-    mesh: Mesh = make_mesh(experiment.num_devices)
-    architecture = make_architecture(task.train, experiment.network)
-    setting = Setting(
-        task,
-        architecture,
-        experiment.steps,
-        mesh.devices.size,
-        skip_nonfinite_updates=experiment.skip_nonfinite_updates,
-    )
-    algorithm = make_algorithm(setting, experiment.config)
-    return Built(setting, algorithm, make_program(algorithm, task.evaluation, mesh, experiment.num_seeds))
+    def __post_init__(self) -> None:
+        check_fields(self)
+        config_type, _ = find_algorithm(self.algorithm)
+        if not isinstance(self.config, config_type):
+            raise ValueError(
+                f"config must be {config_type.__name__} for the algorithm {self.algorithm}, got "
+                f"{type(self.config).__name__}."
+            )
 
 
 def to_json(experiment: Experiment) -> dict[str, Any]:
+    """Returns the experiment as nested dictionaries that JSON can hold."""
     return dataclasses.asdict(experiment)
 
 
 def from_json(data: dict[str, Any]) -> Experiment:
-    """The experiment that `to_json` wrote. Anything unknown is refused: it would be silently lost."""
-    config_type, _ = find_algorithm(data["algorithm"])
+    """Returns the experiment of `to_json`. Raises ValueError for an unknown name, which would be lost silently."""
     _refuse_unknown(Experiment, data)
+    config_type, _ = find_algorithm(data["algorithm"])
     return Experiment(
         **{
             **data,

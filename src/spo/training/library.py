@@ -1,11 +1,9 @@
-"""Training as a function call, `spo.train(world, steps=1e5)`, and a saved run as an agent, `spo.load(folder)`.
-
-The same intervals as those of `spo train`, without a folder and a display: for these, and for resuming, see
-`spo.training.loop`.
-"""
+"""Training as a function call, `spo.train(environment, steps=1e5)`, and agents of saved runs, `spo.load(folder)`."""
 
 import functools
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,11 +15,15 @@ from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import EvaluationConfig, Experiment, build
-from spo.training.intervals import Clock, Record, begin, evaluate_finally, go_on, make_chain
+from spo.training.experiment import EvaluationConfig, Experiment
+from spo.training.loop import run
+from spo.training.records import Record
+from spo.training.run_folder import load_learner
+from spo.training.sinks.base import Sink
+from spo.training.trainer import Trainer
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
-#: For worlds that are small or cheap: learns from fewer steps than the paper's settings, which are `SPOConfig()`.
+#: Settings of SPO for small or cheap environments. They need fewer steps than those of the paper, `SPOConfig()`.
 SMALL = SPOConfig(
     num_envs=64, rollout_length=16, sequence_length=16, learning_rate=1e-3, dual_learning_rate=5e-3, trust_region=False
 )
@@ -30,17 +32,17 @@ FEW_EVALUATIONS = EvaluationConfig(num_evaluations=10, final_episodes=128)
 
 
 class Agent(NamedTuple):
-    """What training leaves to act with."""
+    """A trained agent: a function that chooses actions, its parameters and the results of its training."""
 
-    #: (key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the world; jitted. Without
-    #: search nothing looks at the state: None will do.
+    #: (key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the environment; jitted.
+    #: Without search the state is not used and may be None.
     act: Callable[..., Action]
     params: Any
     summary: dict[str, Any]
 
 
 def train(
-    world: Task | Environment | str,
+    environment: Task | Environment | str,
     steps: float = 1e5,
     *,
     seed: int = 0,
@@ -50,20 +52,23 @@ def train(
     evaluation: EvaluationConfig = FEW_EVALUATIONS,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
 ) -> Agent:
-    """Trains on a world and returns the agent with the parameters of the best evaluation.
+    """Trains on an environment and returns the agent with the parameters of the best evaluation.
 
     Its summary has the learning curve (`evaluations`), means over episodes before training (`initial`) and with the
     best parameters (`final`, and `final_policy_only` without search), `env_steps` and `wall_seconds`.
 
     Args:
-        world: a task, an environment (to train in, to be judged in and to plan with) or a name from `spo envs`.
-        steps: environment steps; the last interval is finished.
-        seed: where all randomness comes from.
-        algorithm, config, network, evaluation: as in an `Experiment`. Without a config, SPO's is `SMALL`, and another
-            algorithm's the default of its own, which is the paper's (of SPO but for how it resamples).
-        on_evaluation: called with the means of every evaluation during training, such as `print`.
+      environment: a task; or an environment for training, evaluation and planning; or a name from `spo envs`.
+      steps: number of environment steps. The run can be slightly longer: it ends with a whole interval.
+      seed: random seed.
+      algorithm: name of the algorithm.
+      config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
+      network: sizes of the network.
+      evaluation: number and length of the evaluations.
+      on_evaluation: receives the means of every evaluation during training; for example `print`.
     """
-    task = _as_task(world)
+    started_at = time.perf_counter()
+    task = _to_task(environment)
     experiment = Experiment(
         task=task.train.name,
         algorithm=algorithm,
@@ -74,48 +79,29 @@ def train(
         network=network,
         evaluation=evaluation,
     )
-    curve: list[Record] = []
-
-    def log(records: list[Record]) -> None:
-        (record,) = records  # of one seed
-        if record["kind"] != "train":
-            curve.append(record)
-        if on_evaluation is not None and _is_in_training(record):
-            on_evaluation(_point(record))
-
-    clock = Clock()
-    built = build(experiment, task)
-    chain = make_chain(experiment, built, clock)
-    position = begin(chain, log)
-    for reached in go_on(chain, log, position):
-        position = reached
-    evaluate_finally(chain, log, position)
-    initial, *_, final = curve
-    summary = {
-        "env_steps": final["env_steps"],
-        "initial": _means(initial),
-        "final": _means(final),
-        "final_policy_only": _means(final, "policy_only"),
-        "evaluations": [_point(record) for record in curve if _is_in_training(record)],
-        "wall_seconds": clock.wall_seconds(),
-    }
-    return make_agent(built.algorithm, _member(position.best_learner, 0), summary)
+    trainer = Trainer(experiment, task)
+    evaluations = _Evaluations(on_evaluation)
+    state = run(trainer, sinks=[evaluations], started_at=started_at)
+    summary = evaluations.summary() | {"wall_seconds": state.progress.wall_seconds}
+    return make_agent(trainer.algorithm, select_seed(state.best_learner, 0), summary)
 
 
 def load(run: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
-    """The agent of a run that `spo train` saved, or of a file that `spo export` wrote. `member` is one of its seeds."""
-    import json
+    """Returns the agent of a saved run.
 
-    from spo.training.run_folder import load_learner
-
+    Args:
+      run: a folder that `spo train` wrote, or a file that `spo export` wrote.
+      which: the parameters of the best evaluation, or the last ones.
+      member: number of the seed, from 0, in a run with several seeds.
+    """
     experiment, learner = load_learner(Path(run), which)
-    summary_path = Path(run) / "summary.json"  # a file has none
+    summary_path = Path(run) / "summary.json"  # an exported file has none
     summary = json.loads(summary_path.read_text("utf-8")) if summary_path.exists() else {}
-    return make_agent(build(experiment).algorithm, _member(learner, member), summary)
+    return make_agent(Trainer(experiment).algorithm, select_seed(learner, member), summary)
 
 
 def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any]) -> Agent:
-    """An agent from what one seed has learned."""
+    """Returns an agent with the learner of one seed."""
 
     @functools.partial(jax.jit, static_argnames=("use_search", "greedy"))
     def act(
@@ -125,43 +111,64 @@ def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any]) -> A
         actions = algorithm.act(learner, key, *batch_of_one, use_search=use_search, greedy=greedy)
         return jax.tree.map(lambda x: x[0], actions)
 
-    # The learner is an argument of what is compiled, not a constant inside it.
+    # The learner is an argument of the compiled function, not a constant inside it.
     return Agent(functools.partial(act, learner), learner.params, summary)
 
 
-def _as_task(world: Task | Environment | str) -> Task:
-    if isinstance(world, str):
-        return environments.make(world)
-    if isinstance(world, Environment):
-        return Task(train=world, evaluation=world, model=world)
-    if isinstance(world, Task):
-        return world
-    raise ValueError(
-        f"Can't train on a {type(world).__name__}: give a spo.types.Task, a spo.types.Environment or a name."
-    )
+def select_seed(learner: Any, seed: int) -> Any:
+    """Returns the learner of one seed from leaves [seed, ...]."""
+    num_seeds = jax.tree.leaves(learner)[0].shape[0]
+    if not 0 <= seed < num_seeds:  # JAX would use the nearest valid index
+        raise ValueError(f"There are {num_seeds} seed(s), counted from 0: there is no member {seed}.")
+    return jax.tree.map(lambda leaf: leaf[seed], learner)
 
 
-def _is_in_training(record: Record) -> bool:
-    return record["kind"] == "evaluation" and record["iteration"] > 0
+class _Evaluations(Sink):
+    """Collects the evaluations of a run with one seed."""
+
+    def __init__(self, on_evaluation: Callable[[dict[str, float]], None] | None):
+        self._on_evaluation = on_evaluation
+        self._initial: dict[str, float] = {}
+        self._curve: list[dict[str, float]] = []
+        self._final: Record = {}
+
+    def log(self, records: Sequence[Record]) -> None:
+        (record,) = records
+        if record["kind"] == "final":
+            self._final = record
+        elif record["kind"] == "evaluation" and record["iteration"] == 0:
+            self._initial = _means(record, "episode")
+        elif record["kind"] == "evaluation":
+            self._curve.append({"env_steps": record["env_steps"], **_means(record, "episode")})
+            if self._on_evaluation is not None:
+                self._on_evaluation(self._curve[-1])
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "env_steps": self._final["env_steps"],
+            "initial": self._initial,
+            "final": _means(self._final, "episode"),
+            "final_policy_only": _means(self._final, "policy_only"),
+            "evaluations": self._curve,
+        }
 
 
-def _point(record: Record) -> dict[str, float]:
-    """Of the learning curve."""
-    return {"env_steps": record["env_steps"], **_means(record)}
-
-
-def _means(record: Record, prefix: str = "episode") -> dict[str, float]:
-    """Over the episodes of a record, with their number and the spread of their returns."""
+def _means(record: Record, prefix: str) -> dict[str, float]:
+    """Returns the metrics "prefix/..." of a record, without the prefix."""
     metrics = record["metrics"].items()
     return {name.removeprefix(f"{prefix}/"): value for name, value in metrics if name.startswith(f"{prefix}/")}
 
 
-def _member(learner: Any, member: int) -> Any:
-    """One seed of a learner whose leaves are [seed, ...]."""
-    num_seeds = jax.tree.leaves(learner)[0].shape[0]
-    if not 0 <= member < num_seeds:  # JAX would take the nearest one
-        raise ValueError(f"There are {num_seeds} seed(s), counted from 0: there is no member {member}.")
-    return jax.tree.map(lambda leaf: leaf[member], learner)
+def _to_task(environment: Task | Environment | str) -> Task:
+    if isinstance(environment, str):
+        return environments.make(environment)
+    if isinstance(environment, Environment):
+        return Task(train=environment, evaluation=environment, model=environment)
+    if isinstance(environment, Task):
+        return environment
+    raise ValueError(
+        f"Can't train on a {type(environment).__name__}: give a spo.types.Task, a spo.types.Environment or a name."
+    )
 
 
 __all__ = ["SMALL", "Agent", "load", "make_agent", "train"]

@@ -1,271 +1,313 @@
-"""A run in a folder: what `spo train` does with the chain of intervals. Records, checkpoints, and what to say."""
+"""The training loop, the same for all algorithms, for the command line and for `spo.train`.
+
+`run` trains to the end, in memory or in a run folder. `train` makes a folder for a new run, or opens that of an
+interrupted one, and calls `run`.
+"""
 
 import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2, summary_pb2
+import numpy as np
 
 from spo._version import __version__
-from spo.reports.runs import read_records
+from spo.reports.runs import read_config, read_records
 from spo.reports.summary import summarise
-from spo.training import checkpoints, processes
-from spo.training.checkpoints import Checkpoint, Progress
-from spo.training.experiment import Experiment, build
-from spo.training.intervals import Chain, Clock, NonFiniteError, Record, begin, evaluate_finally, go_on, make_chain
-from spo.training.run_folder import RunFolder, read_config, write_json
+from spo.training import exports, processes
+from spo.training.checkpoints import Checkpointer, Saved
+from spo.training.experiment import Experiment
+from spo.training.records import (
+    NonFiniteError,
+    check_finite,
+    divide_by_episode_count,
+    episode_metrics,
+    make_records,
+)
+from spo.training.run_folder import RunFolder, write_json
+from spo.training.run_state import Progress, RunState, keep_best
+from spo.training.sinks.base import RunInfo, Sink, SinkGroup
+from spo.training.sinks.json_lines import JsonLines
+from spo.training.sinks.tensorboard import TensorBoard
+from spo.training.trainer import Trainer
+from spo.types import PRNGKey
 
 
-class Reporter(Protocol):
-    """Tells people how a run goes. Called between intervals."""
+def run(
+    trainer: Trainer,
+    folder: RunFolder | None = None,
+    sinks: Sequence[Sink] = (),
+    *,
+    checkpoint_seconds: float = 60.0,
+    started_at: float | None = None,
+) -> RunState:
+    """Trains to the end of the schedule, evaluates the best parameters and returns the final state.
 
-    def start(self, experiment: Experiment, folder: RunFolder, total_env_steps: int, resumed_at: int) -> None: ...
+    Args:
+      trainer: the experiment to run.
+      folder: the folder of the run, which must exist. It receives metrics, checkpoints and the summary. The run
+        continues from the last checkpoint in it, if there is one. None: the run is in memory only.
+      sinks: receivers of records and messages.
+      checkpoint_seconds: the least time between two checkpoints.
+      started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
+    """
+    schedule = trainer.schedule
+    sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
+    checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)
+    state = None if folder is None else checkpointer.restore(trainer.abstract_state, trainer.num_devices)
+    log = _Log(trainer, sink, started_at, None if state is None else state.progress)
 
-    def log(self, record: Record) -> None: ...
+    with contextlib.closing(sink), _saving_on_failure(folder, checkpointer, sink):
+        _start(trainer, folder, sink, None if state is None else state.progress)
+        if state is None:
+            state = _init(trainer, folder)
+            state = _evaluate(trainer, state, log)
+            checkpointer.update(state)
+        for interval in schedule.intervals_after(state.progress.iteration):
+            state = _train(trainer, state, log)
+            if schedule.evaluates_after(interval):
+                state = _evaluate(trainer, state, log)
+            checkpointer.update(state, is_last=interval == schedule.num_intervals)
+        state = _evaluate_best(trainer, state, log)
 
-    def message(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
+    if folder is not None:
+        _write_summary(folder, trainer, state.progress, checkpointer.saved)
+    return state
 
 
 def train(
     experiment: Experiment,
     folder: Path,
     *,
-    reporter: Reporter | None = None,
+    sinks: Sequence[Sink] = (),
     resume: bool = False,
     start_from: Path | None = None,
     checkpoint_seconds: float = 60.0,
     deterministic: bool = False,
 ) -> dict[str, Any]:
-    """Runs an experiment in `folder` to its end and returns its summary, as summary.json has it.
+    """Runs an experiment in a folder to its end and returns the summary, which is also in summary.json.
 
     Args:
-        experiment: what to run.
-        folder: where; a new one, or with `resume` that of a run of the same experiment.
-        reporter: hears what happens.
-        resume: go on from the last checkpoint. On the same machine the run ends with the same bits as one that was
-            never interrupted.
-        start_from: an exported learner to begin with. The replay begins empty.
-        checkpoint_seconds: the least time between two checkpoints.
-        deterministic: on a GPU, use operations only that give the same bits every time. They are slower. A CPU gives
-            the same bits anyway.
+      experiment: the settings.
+      folder: a new folder; with `resume`, the folder of a run of the same experiment.
+      sinks: receivers of records and messages, beside the files of the folder.
+      resume: continue from the last checkpoint. On the same machine, the run ends with the same bits as a run that was
+        never interrupted.
+      start_from: an exported learner, whose parameters are the first ones. The replay is empty at first.
+      checkpoint_seconds: the least time between two checkpoints.
+      deterministic: use only those GPU operations that give the same bits every time. They are slower. A CPU always
+        gives the same bits.
 
-    In the summary, `env_steps_per_second` is environment steps of all seeds over the seconds that compiled training
-    intervals took (`training_seconds`): programs are compiled beforehand (`compile_seconds`), and evaluations and
-    checkpoints don't count. `time_to_first_update` is the seconds from the call to the end of the first iteration, for
-    which the first interval's time is shared out evenly. `wall_seconds` is all of it, over all starts of the run.
+    Times in the summary: `wall_seconds` is the whole run, over all its starts. `compile_seconds` is compilation.
+    `training_seconds` is the intervals, without compilation, evaluations and checkpoints. `env_steps_per_second` is
+    environment steps of all seeds over `training_seconds`. `time_to_first_update` is the time from the call to the end
+    of the first iteration; the iterations of an interval are taken to be equally long.
     """
-    clock = Clock()
-    reporter = reporter if reporter is not None and processes.is_first() else SilentReporter()
-    run_folder = RunFolder.open(folder) if resume else RunFolder.unused(folder)
-    if resume:
-        _check_resumed(run_folder, experiment, start_from)
-        if run_folder.summary_path.exists():
-            reporter.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
-            return json.loads(run_folder.summary_path.read_text())
+    started_at = time.perf_counter()
+    run_folder = _open_to_resume(folder, experiment, start_from) if resume else RunFolder.unused(folder)
+    if resume and run_folder.summary_path.exists():
+        sink = SinkGroup(sinks if processes.is_first() else [])
+        sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
+        return json.loads(run_folder.summary_path.read_text())
     enable_compilation_cache()
-    built = build(experiment)
-    chain = make_chain(experiment, built, clock, deterministic)
-    abstract, num_devices = chain.programs.abstract_state, built.program.mesh.devices.size
-    if not resume:  # not before here: settings that are refused leave no folder behind
+    trainer = Trainer(experiment, deterministic=deterministic)
+    if not resume:  # only here: settings that are refused must not leave a folder behind
         if start_from is not None:
-            checkpoints.read_learner(start_from, abstract.learner)
+            exports.read_learner(start_from, trainer.abstract_state.learner)
         run_folder.create(experiment, start_from)
-    position = checkpoints.restore(run_folder.checkpoints_path, abstract, num_devices, reporter.message)
-    resumed_at = 0 if position is None else position.progress.iteration
-    if position is not None:
-        clock.go_on_from(position.progress)
-    if processes.is_first():
-        run_folder.record_start(iteration=resumed_at, deterministic=deterministic)
-    log = _Log(run_folder, chain, reporter, position)
-    saver = _Saver(run_folder, reporter, checkpoint_seconds, saved_at=None if position is None else resumed_at)
-    per_iteration, num_iterations = built.algorithm.env_steps_per_iteration, chain.schedule.num_iterations
-    reporter.start(experiment, run_folder, num_iterations * per_iteration, resumed_at * per_iteration)
-    if jax.default_backend() == "gpu" and not deterministic:
-        reporter.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
-    how_to_go_on = f"go on with `spo train --resume {run_folder.path}`."
-    try:
-        if position is None:
-            from_file = run_folder.start_path.exists()
-            learner = checkpoints.read_learner(run_folder.start_path, abstract.learner) if from_file else None
-            position = log.mark(begin(chain, log.write, learner))
-            saver.save_if_due(position, is_last=False)
-        for reached in go_on(chain, log.write, position):
-            position = log.mark(reached)
-            saver.save_if_due(position, is_last=position.progress.iteration == num_iterations)
-        evaluate_finally(chain, log.write, position)
-    except KeyboardInterrupt:
-        if jax.process_count() == 1:  # all write a checkpoint, or none: who knows whether the others were interrupted
-            saver.save(position)
-        reporter.message(f"Interrupted: {how_to_go_on}")
-        raise
-    except NonFiniteError as error:
-        if position is None:
-            raise NonFiniteError(
-                f"{error} That is before the first update: look at the world and its rewards."
-            ) from None
-        saver.save(position)
-        raise NonFiniteError(
-            f"{error} Training has stopped, and the state before that is kept. To go on from there with other settings "
-            f"(a smaller learning rate, say): `spo export {run_folder.path} FILE --which last`, then "
-            "`spo train --from FILE`."
-        ) from None
-    except OSError as error:
-        raise OSError(f"{error} Once that is put right, {how_to_go_on}") from error
-    finally:
-        log.close()
-        reporter.stop()
-    if processes.is_first():
-        write_json(run_folder.summary_path, _summary(run_folder, chain, position.progress, saver.last))
-    processes.wait_for_all("the summary is written")
+    run(trainer, run_folder, sinks, checkpoint_seconds=checkpoint_seconds, started_at=started_at)
     return json.loads(run_folder.summary_path.read_text())
 
 
 def enable_compilation_cache() -> None:
-    """Keeps compiled programs in $SPO_CACHE, or ~/.cache/spo/jax, so that a second start of a run need not compile.
+    """Stores compiled programs in $SPO_CACHE, or in ~/.cache/spo/jax: later starts of a run need not compile.
 
-    A folder that was set in JAX's own way is left alone.
+    A cache that is configured in JAX's own way is kept.
     """
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         path = Path(os.environ.get("SPO_CACHE") or "~/.cache/spo/jax").expanduser()
         jax.config.update("jax_compilation_cache_dir", str(path))
 
 
-# --- What is written --------------------------------------------------------------------------------------------------
-class _Log:
-    """Records, to metrics.jsonl, TensorBoard and the reporter. Only the first of several processes writes files."""
-
-    def __init__(self, folder: RunFolder, chain: Chain, reporter: Reporter, position: Checkpoint | None):
-        self._path = folder.metrics_path
-        self._reporter = reporter
-        self._boards: list[_Board] = []
-        self._num_bytes = 0 if position is None else position.progress.metrics_bytes
-        if not processes.is_first():
-            return
-        self._path.touch()
-        if self._path.stat().st_size < self._num_bytes:
-            raise ValueError(f"{self._path} is shorter than when the checkpoint was written: lines of it are lost.")
-        os.truncate(self._path, self._num_bytes)  # what came after the checkpoint comes again
-        iteration = 0 if position is None else position.progress.iteration + 1
-        self._boards = [
-            _Board(folder.tensorboard_path / f"seed_{seed}", iteration * chain.built.algorithm.env_steps_per_iteration)
-            for seed in range(chain.experiment.num_seeds)
-        ]
-
-    def write(self, records: list[Record]) -> None:
-        if processes.is_first():
-            lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
-            try:
-                self._append(lines)
-                for board, record in zip(self._boards, records, strict=True):
-                    board.write(record)
-            except OSError as error:
-                raise OSError(f"Records can't be written to {self._path.parent}: {error.strerror}.") from error
-            self._num_bytes += len(lines)
-        for record in records:
-            self._reporter.log(record)
-
-    def mark(self, position: Checkpoint) -> Checkpoint:
-        """The position, which knows from here on how many bytes of records lead to it."""
-        return position._replace(progress=position.progress._replace(metrics_bytes=self._num_bytes))
-
-    def _append(self, lines: bytes) -> None:
-        with self._path.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def close(self) -> None:
-        for board in self._boards:
-            board.close()
+# --- Steps of the loop ------------------------------------------------------------------------------------------------
 
 
-class _Board:
-    """TensorBoard events of one seed, written at once: tensorboardX's own writer does so in a thread of its own, which
-    a full disk ends in silence."""
-
-    def __init__(self, folder: Path, first_step: int):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._writer = EventsWriter(str(folder / "events"), filename_suffix=f".{first_step}")
-        # Whatever an earlier start of this run wrote from here on is not shown.
-        restart = event_pb2.SessionLog(status=event_pb2.SessionLog.SessionStatus.Value("START"))
-        self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=first_step, session_log=restart))
-
-    def write(self, record: Record) -> None:
-        numbers = record["metrics"] | {f"time/{name}": value for name, value in record["time"].items()}
-        values = [
-            summary_pb2.Summary.Value(tag=f"{record['kind']}/{name}", simple_value=value)
-            for name, value in numbers.items()
-        ]
-        summary = summary_pb2.Summary(value=values)
-        self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=record["env_steps"], summary=summary))
-        self._writer.flush()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # the disk is full: that was said already
-            self._writer.close()
+def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
+    """Returns the state before the first iteration, with the learner from which the folder's run starts, if any."""
+    train_state = trainer.init(_split_key(trainer.experiment.seed)[0])
+    if folder is not None and folder.start_path.exists():
+        learner = exports.read_learner(folder.start_path, trainer.abstract_state.learner)
+        train_state = train_state._replace(learner=learner)
+    progress = Progress(
+        iteration=0,
+        env_steps_per_iteration=trainer.algorithm.env_steps_per_iteration,
+        best_scores=(-np.inf,) * trainer.experiment.num_seeds,
+        best_iterations=(0,) * trainer.experiment.num_seeds,
+        num_devices=trainer.num_devices,
+    )
+    return RunState(train_state, train_state.learner, progress)
 
 
-class _Saver:
-    """Checkpoints, not more often than asked for."""
+def _train(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+    """Trains for one interval."""
+    train_state, metrics, seconds = trainer.run(state.train_state)
+    progress, num_iterations = state.progress, trainer.schedule.iterations_per_interval
+    iteration = progress.iteration + num_iterations
+    check_finite(metrics, f"in iterations {progress.iteration + 1} to {iteration}")
+    progress = log.stamp(progress._replace(iteration=iteration, training_seconds=progress.training_seconds + seconds))
+    if progress.time_to_first_update is None:
+        seconds_after_first = seconds * (1 - 1 / num_iterations)
+        progress = progress._replace(time_to_first_update=progress.wall_seconds - seconds_after_first)
+    env_steps = num_iterations * progress.env_steps_per_iteration * trainer.experiment.num_seeds
+    log.write("train", progress, divide_by_episode_count(metrics), env_steps / seconds)
+    return state._replace(train_state=train_state, progress=progress)
 
-    def __init__(self, folder: RunFolder, reporter: Reporter, seconds_between: float, saved_at: int | None):
-        self._path = folder.checkpoints_path
-        self._reporter = reporter
-        self._seconds_between = seconds_between
-        self._last_time = time.perf_counter()
-        self._saved_at = saved_at
-        self.last: checkpoints.Saved | None = None
 
-    def save_if_due(self, position: Checkpoint, is_last: bool) -> None:
-        due = is_last or time.perf_counter() - self._last_time >= self._seconds_between
-        if processes.as_the_first_says(due):
-            self.save(position)
+def _evaluate(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+    """Evaluates the current learner and keeps it where it is the best so far."""
+    config, iteration = trainer.experiment.evaluation, state.progress.iteration
+    # The key depends on the iteration alone: a resumed run repeats the evaluation of an uninterrupted one.
+    key = jax.random.fold_in(_split_key(trainer.experiment.seed)[1], iteration)
+    episodes = trainer.evaluate(
+        state.train_state.learner, key, config.episodes, use_search=config.use_search, greedy=config.greedy
+    )
+    metrics = episode_metrics("episode", episodes)
+    check_finite(metrics, f"in the evaluation after iteration {iteration}")
+    progress = log.stamp(state.progress)
+    log.write("evaluation", progress, metrics)
+    return keep_best(state._replace(progress=progress), metrics["episode/return"])
 
-    def save(self, position: Checkpoint | None) -> None:
-        if position is None or position.progress.iteration == self._saved_at:
-            return
-        self.last = checkpoints.save(self._path, position)
-        self._saved_at = position.progress.iteration
-        self._last_time = time.perf_counter()
-        self._reporter.message(
-            f"Checkpoint after iteration {self._saved_at}: {self.last.num_bytes / 1e6:.1f} MB in "
-            f"{self.last.seconds:.1f} s."
+
+def _evaluate_best(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+    """Evaluates the best learner of each seed with more episodes: as in training, and by the policy alone."""
+    config, key = trainer.experiment.evaluation, _split_key(trainer.experiment.seed)[2]
+
+    def evaluate(use_search: bool) -> Any:
+        return trainer.evaluate(
+            state.best_learner, key, config.final_episodes, use_search=use_search, greedy=config.greedy
         )
 
-
-class SilentReporter:
-    """Says nothing."""
-
-    def start(self, experiment: Experiment, folder: RunFolder, total_env_steps: int, resumed_at: int) -> None:
-        pass
-
-    def log(self, record: Record) -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
+    policy_only = evaluate(use_search=False)
+    searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
+    episodes = evaluate(use_search=True) if searches else policy_only
+    metrics = episode_metrics("episode", episodes) | episode_metrics("policy_only", policy_only)
+    check_finite(metrics, "in the final evaluation")
+    progress = log.stamp(state.progress)
+    log.write("final", progress, metrics)
+    return state._replace(progress=progress)
 
 
-def _check_resumed(folder: RunFolder, experiment: Experiment, start_from: Path | None) -> None:
+def _split_key(seed: int) -> tuple[PRNGKey, PRNGKey, PRNGKey]:
+    """Returns the keys of initialisation, evaluations and final evaluation."""
+    key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
+    return key_init, key_evaluation, key_final
+
+
+class _Log:
+    """Sends records with the times of the run, which include earlier starts of a resumed run."""
+
+    def __init__(self, trainer: Trainer, sink: Sink, started_at: float | None, resumed_from: Progress | None):
+        self._trainer = trainer
+        self._sink = sink
+        self._wall_zero = time.perf_counter() if started_at is None else started_at
+        self._compile_zero = trainer.compile_seconds
+        if resumed_from is not None:
+            self._wall_zero -= resumed_from.wall_seconds
+            self._compile_zero -= resumed_from.compile_seconds
+
+    def stamp(self, progress: Progress) -> Progress:
+        """Returns the progress with the current times."""
+        return progress._replace(
+            wall_seconds=time.perf_counter() - self._wall_zero,
+            compile_seconds=self._trainer.compile_seconds - self._compile_zero,
+        )
+
+    def write(
+        self,
+        kind: str,
+        progress: Progress,
+        metrics: dict[str, np.ndarray],
+        env_steps_per_second: float | None = None,
+    ) -> None:
+        """Sends one record for each seed."""
+        self._sink.log(make_records(self._trainer.algorithm, kind, progress, metrics, env_steps_per_second))
+
+
+# --- The folder of a run ----------------------------------------------------------------------------------------------
+
+
+def _open_to_resume(path: Path, experiment: Experiment, start_from: Path | None) -> RunFolder:
+    folder = RunFolder.open(path)
     if start_from is not None:
-        raise ValueError("A run that is resumed goes on from its own checkpoint: leave start_from (--from) out.")
+        raise ValueError("A resumed run continues from its own checkpoint: leave start_from (--from) out.")
     folder.check_same(experiment)
+    return folder
 
 
-def _summary(folder: RunFolder, chain: Chain, progress: Progress, saved: checkpoints.Saved | None) -> dict[str, Any]:
-    experiment, algorithm, clock = chain.experiment, chain.built.algorithm, chain.clock
-    env_steps = progress.iteration * progress.env_steps_per_iteration
-    device = jax.devices()[0]
+def _file_sinks(folder: RunFolder | None) -> list[Sink]:
+    return [] if folder is None else [JsonLines(folder.metrics_path), TensorBoard(folder.tensorboard_path)]
+
+
+def _make_checkpointer(folder: RunFolder | None, seconds_between: float, sink: Sink) -> Checkpointer:
+    if folder is None:
+        return Checkpointer(None, None, seconds_between, sink.message)
+    return Checkpointer(folder.checkpoints_path, folder.metrics_path, seconds_between, sink.message)
+
+
+def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from: Progress | None) -> None:
+    """Records this start of the run and starts the sinks."""
+    if folder is not None and processes.is_first():
+        iteration = 0 if resumed_from is None else resumed_from.iteration
+        folder.record_start(iteration=iteration, deterministic=trainer.deterministic)
+    total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
+    path = None if folder is None else folder.path
+    sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
+    if jax.default_backend() == "gpu" and not trainer.deterministic:
+        sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
+
+
+@contextlib.contextmanager
+def _saving_on_failure(folder: RunFolder | None, checkpointer: Checkpointer, sink: Sink) -> Iterator[None]:
+    """Saves the latest complete state if training stops early, and names the command that continues the run."""
+    if folder is None:
+        yield
+        return
+    resume = f"continue with `spo train --resume {folder.path}`."
+    try:
+        yield
+    except KeyboardInterrupt:
+        if jax.process_count() == 1:  # a checkpoint needs all processes, and the others may not be interrupted
+            checkpointer.save_latest()
+        sink.message(f"Interrupted: {resume}")
+        raise
+    except NonFiniteError as error:
+        if checkpointer.latest is None:
+            raise NonFiniteError(
+                f"{error} This is before the first update: check the environment and its rewards."
+            ) from None
+        checkpointer.save_latest()
+        raise NonFiniteError(
+            f"{error} Training has stopped, and the state before that is saved. To continue from it with other "
+            f"settings, such as a smaller learning rate: `spo export {folder.path} FILE --which last`, then "
+            "`spo train --from FILE`."
+        ) from None
+    except OSError as error:
+        raise OSError(f"{error} When that is fixed, {resume}") from error
+
+
+def _write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> None:
+    """Writes summary.json in process 0. All processes can read it on return."""
+    if processes.is_first():
+        write_json(folder.summary_path, _summarise(folder, trainer, progress, saved))
+    processes.wait_for_all("the summary is written")
+
+
+def _summarise(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> dict[str, Any]:
+    experiment, algorithm, env_steps = trainer.experiment, trainer.algorithm, progress.env_steps
     return {
         "task": experiment.task,
         "algorithm": experiment.algorithm,
@@ -277,14 +319,14 @@ def _summary(folder: RunFolder, chain: Chain, progress: Progress, saved: checkpo
         "iterations": progress.iteration,
         "best_env_steps_per_seed": [i * progress.env_steps_per_iteration for i in progress.best_iterations],
         **summarise(read_records(folder.metrics_path)),
-        "wall_seconds": clock.wall_seconds(),
-        "compile_seconds": clock.compile_seconds,
-        "training_seconds": clock.training_seconds,
-        "env_steps_per_second": clock.average_rate(progress, experiment),
-        "time_to_first_update": clock.time_to_first_update,
+        "wall_seconds": progress.wall_seconds,
+        "compile_seconds": progress.compile_seconds,
+        "training_seconds": progress.training_seconds,
+        "env_steps_per_second": progress.env_steps_per_second,
+        "time_to_first_update": progress.time_to_first_update,
         "checkpoint_bytes": None if saved is None else saved.num_bytes,
         "checkpoint_seconds": None if saved is None else saved.seconds,
-        "device": device.device_kind,
+        "device": jax.devices()[0].device_kind,
         "num_devices": progress.num_devices,
         "start_from": read_config(folder.path)["start_from"],
         "spo_version": __version__,

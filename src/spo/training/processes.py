@@ -1,7 +1,7 @@
-"""Several processes, one per host, that train one run together on a mesh of all their devices.
+"""Training with several processes, one on each host, over a mesh of all their devices.
 
-All of them run the same program on the same numbers. What leaves it, files and words, comes from the first alone; they
-share a file system.
+All processes run the same program on the same numbers. Only process 0 writes files and messages. The processes share a
+file system.
 """
 
 import os
@@ -15,44 +15,47 @@ from spo.types import PRNGKey
 
 
 def join() -> None:
-    """Meets the other processes. Before anything else asks JAX for devices.
+    """Connects this process to the others. Call it before any other use of JAX.
 
-    Slurm, Open MPI, Kubernetes and Cloud TPUs tell JAX where and how many they are. Elsewhere three variables do.
+    Under Slurm, Open MPI, Kubernetes and on Cloud TPUs, JAX finds the other processes by itself. Elsewhere, set
+    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
     """
-    number, index = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    num_processes, process_id = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
     try:
         jax.distributed.initialize(
-            num_processes=None if number is None else int(number), process_id=None if index is None else int(index)
+            num_processes=None if num_processes is None else int(num_processes),
+            process_id=None if process_id is None else int(process_id),
         )
     except ValueError as error:
         raise ValueError(
             f"The other processes can't be found ({str(error).rstrip('.')}): set JAX_COORDINATOR_ADDRESS (host:port of "
-            "the first process), JAX_NUM_PROCESSES and JAX_PROCESS_ID (from 0) for each of them."
+            "process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID (from 0) for each of them."
         ) from None
 
 
 def is_first() -> bool:
+    """Returns True in process 0, which writes files and messages."""
     return jax.process_index() == 0
 
 
 def wait_for_all(where: str) -> None:
-    """Returns once every process has come to the same place."""
+    """Waits until every process has called this function with the same name."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(where)
 
 
-def as_the_first_says(decision: bool) -> bool:
-    """The first process's decision, for all: clocks differ, and what all must do together, all must do or none."""
+def broadcast_from_process_0(decision: bool) -> bool:
+    """Returns the decision of process 0 in every process. Clocks differ, and a checkpoint needs all processes."""
     return bool(multihost_utils.broadcast_one_to_all(np.array(decision))) if jax.process_count() > 1 else decision
 
 
-def place_keys(numbers: Any, sharding: jax.sharding.Sharding) -> PRNGKey:
-    """Random keys from their numbers, on all devices: `jax.device_put` takes no keys to those of other processes."""
-    return jax.jit(jax.random.wrap_key_data, out_shardings=sharding)(numbers)
+def place_keys(key_data: Any, sharding: jax.sharding.Sharding) -> PRNGKey:
+    """Returns random keys on the devices of `sharding`. `jax.device_put` can't place keys on other hosts."""
+    return jax.jit(jax.random.wrap_key_data, out_shardings=sharding)(key_data)
 
 
 def to_host(tree: Any) -> Any:
-    """NumPy arrays of all of it, also of what other processes hold."""
+    """Returns a tree of whole NumPy arrays. The parts that other processes hold are gathered."""
 
     def fetch(x: jax.Array) -> np.ndarray:
         if x.is_fully_addressable or x.is_fully_replicated:

@@ -1,0 +1,81 @@
+"""Exported learners: one small file with the learned parameters of a run, from which another run can start.
+
+The file is a NumPy archive of named arrays and a JSON header. Reading it executes nothing that is stored in it.
+"""
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from spo.training import named_arrays
+
+EXPORT_FORMAT = "spo learner 1"
+
+
+def write_learner(target: Path, learner: Any, header: dict[str, Any]) -> None:
+    """Writes a learner. The file appears under its name only when it is complete."""
+    arrays = {name: np.asarray(array) for name, array in named_arrays.flatten(learner).items()}
+    draft = target.with_name(f"{target.name}.draft")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with draft.open("wb") as file:
+        np.savez(file, header=np.array(json.dumps({"format": EXPORT_FORMAT, **header})), **arrays)  # type: ignore[arg-type]
+    draft.replace(target)
+
+
+def read_header(source: Path) -> dict[str, Any]:
+    """Reads the origin of an exported learner: experiment, version, best or last parameters, iterations and steps."""
+    with _open_export(source) as file:
+        return json.loads(str(file["header"]))
+
+
+def read_learner(source: Path, abstract: Any) -> Any:
+    """Reads an exported learner as arrays like `abstract`, whose leaves are [seed, ...].
+
+    Raises ValueError for a learner of another algorithm, network, task or number of seeds.
+    """
+    expected = named_arrays.flatten_abstract(abstract)
+    with _open_export(source) as file:
+        given = {name: file[name] for name in file.files if name != "header"}
+    missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+    if missing or unknown:
+        raise ValueError(
+            f"{source} holds a learner of another kind: it lacks {missing[:3] or 'nothing'} and has "
+            f"{unknown[:3] or 'nothing'} besides. Use the algorithm and the network it was trained with."
+        )
+    for name, array in given.items():
+        if array.shape != expected[name].shape or array.dtype != expected[name].dtype:
+            raise ValueError(
+                f"{source} does not fit this experiment: {name} is {array.dtype}{list(array.shape)} (seed first) and "
+                f"should be {expected[name].dtype}{list(expected[name].shape)}. Use the task, the network and the "
+                "number of seeds it was trained with."
+            )
+    arrays = {
+        name: jax.make_array_from_callback(array.shape, expected[name].sharding, array.__getitem__)
+        for name, array in given.items()
+    }
+    return named_arrays.unflatten(abstract, arrays)
+
+
+@contextlib.contextmanager
+def _open_export(source: Path) -> Iterator[Any]:
+    if not Path(source).is_file():
+        raise ValueError(f"There is no file {source}.")
+    # Opened here, because NumPy does not close a file that turns out to be no archive.
+    with Path(source).open("rb") as opened:
+        try:
+            file = np.load(opened, allow_pickle=False)
+            is_export = "header" in file.files and json.loads(str(file["header"])).get("format") == EXPORT_FORMAT
+        except (ValueError, OSError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{source} is no exported learner, or not all of one: `spo export` writes it.") from error
+        if not is_export:
+            raise ValueError(f"{source} is no exported learner: `spo export` writes them.")
+        try:
+            yield file
+        except (EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{source} is damaged: export the learner again.") from error

@@ -1,0 +1,91 @@
+"""Records: the metrics of a run, in one form for all algorithms. metrics.jsonl has one record per line.
+
+A record belongs to one seed and has these entries:
+
+    kind         "train": one interval. "evaluation": during training; the first is of the untrained parameters.
+                 "final": the best parameters at the end.
+    seed         number of the seed, from 0
+    iteration    iterations so far
+    env_steps    environment steps so far
+    model_steps  steps that the search has simulated so far
+    network_evaluations
+                 states that a network has evaluated to choose actions so far
+    metrics      name -> number. "episode/..." are means over "episode/count" finished episodes. In a "final" record,
+                 "policy_only/..." are the same for the policy without search.
+    time         wall_seconds: of the run so far. env_steps_per_second: of all seeds together. These are the only
+                 numbers that differ between two runs with the same random seed.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from spo.acting import Episodes
+from spo.algorithms.base import Algorithm
+from spo.training.run_state import Progress
+
+Record = dict[str, Any]
+
+
+class NonFiniteError(RuntimeError):
+    """A metric is infinite or NaN: training can't continue from here."""
+
+
+def make_records(
+    algorithm: Algorithm,
+    kind: str,
+    progress: Progress,
+    metrics: dict[str, np.ndarray],
+    env_steps_per_second: float | None = None,
+) -> list[Record]:
+    """Returns one record per seed. Metrics that are not finite are left out: no episode has ended in the interval.
+
+    Args:
+      algorithm: the algorithm, for its costs per environment step.
+      kind: "train", "evaluation" or "final".
+      progress: progress of the run, with its times.
+      metrics: name -> values [seed].
+      env_steps_per_second: the speed to report; by default the mean speed of the run.
+    """
+    env_steps = progress.env_steps
+    rate = progress.env_steps_per_second if env_steps_per_second is None else env_steps_per_second
+    return [
+        {
+            "kind": kind,
+            "seed": seed,
+            "iteration": progress.iteration,
+            "env_steps": env_steps,
+            "model_steps": env_steps * algorithm.model_steps_per_env_step,
+            "network_evaluations": env_steps * algorithm.network_evaluations_per_env_step,
+            "metrics": {name: float(values[seed]) for name, values in metrics.items() if np.isfinite(values[seed])},
+            "time": {"wall_seconds": progress.wall_seconds, "env_steps_per_second": rate},
+        }
+        for seed in range(len(progress.best_scores))
+    ]
+
+
+def check_finite(metrics: dict[str, np.ndarray], when: str) -> None:
+    """Raises NonFiniteError for the first metric that is infinite or NaN for any seed."""
+    for name, values in sorted(metrics.items()):
+        if not np.all(np.isfinite(values)):
+            seed = int(np.argmin(np.isfinite(values)))
+            raise NonFiniteError(f"{name} became {values[seed]} {when} (seed {seed}).")
+
+
+def divide_by_episode_count(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Turns the sums over episodes of a training interval into means; NaN where no episode has ended."""
+    count = metrics["episode/count"]
+    with np.errstate(invalid="ignore"):
+        return {
+            name: value / count if name.startswith("episode/") and name != "episode/count" else value
+            for name, value in metrics.items()
+        }
+
+
+def episode_metrics(prefix: str, episodes: Episodes) -> dict[str, np.ndarray]:
+    """Returns means over the episodes [seed, episode] of each seed, with their number and the spread of returns."""
+    num_seeds, count = episodes.returns.shape
+    values = {"return": episodes.returns, "length": episodes.lengths, **episodes.metrics}
+    means = {f"{prefix}/{name}": np.mean(value, axis=1, dtype=np.float64) for name, value in values.items()}
+    deviation = np.std(episodes.returns, axis=1, dtype=np.float64)
+    return means | {f"{prefix}/return_deviation": deviation, f"{prefix}/count": np.full(num_seeds, count)}

@@ -1,0 +1,151 @@
+"""The progress of a run in the terminal: redrawn in place, or as lines of text if the output is a file or a pipe."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as ProgressBar
+
+from spo.reports.formatting import format_duration, format_metric
+from spo.training.records import Record
+from spo.training.sinks.base import RunInfo, Sink
+
+#: Metrics on the display, with their names there. Of evaluations, only the first two.
+SHOWN = {
+    "episode/return": "return",
+    "episode/solved": "solved",
+    "temperature": "temperature",
+    "search/kl": "KL",
+    "search/ess": "ESS",
+}
+
+
+def make_display() -> Sink:
+    """Returns the display for the standard output."""
+    console = Console()
+    return LiveDisplay(console) if console.is_terminal else LineDisplay()
+
+
+class _Display(Sink):
+    """Common part of the displays: the latest numbers as text. Subclasses show them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.clock = clock
+        self.total_env_steps = 1
+        self.env_steps = 0
+        self.kind = ""  # of the latest records
+        self.lines: dict[str, str] = {}  # kind of record -> means over seeds, as text
+        self.pace = ""  # speed and remaining time, as text
+        # Time and steps at the end of the first interval. The remaining time is counted from there: the start compiles.
+        self._first: tuple[float, int] | None = None
+
+    def start(self, info: RunInfo) -> None:
+        self.total_env_steps = info.total_env_steps
+        self.env_steps = 0 if info.resumed_from is None else info.resumed_from.env_steps
+        self.show_title(_title(info))
+
+    def log(self, records: Sequence[Record]) -> None:
+        kind = self.kind = records[0]["kind"]
+        self.env_steps = records[0]["env_steps"]
+        names = SHOWN if kind == "train" else ("episode/return", "episode/solved")
+        means = {
+            name: statistics.fmean(record["metrics"][name] for record in records)
+            for name in names
+            if all(name in record["metrics"] for record in records)
+        }
+        self.lines[kind] = "  ".join(f"{SHOWN[name]} {format_metric(name, mean)}" for name, mean in means.items())
+        self.pace = self._format_pace(kind, records[0]["time"]["env_steps_per_second"])
+        self.show_numbers()
+
+    def show_title(self, title: str) -> None:
+        raise NotImplementedError
+
+    def show_numbers(self) -> None:
+        raise NotImplementedError
+
+    def _format_pace(self, kind: str, env_steps_per_second: float) -> str:
+        """Formats the training speed of all seeds, and the remaining time at the pace of the run so far."""
+        now = self.clock()
+        if self._first is None and kind == "train":
+            self._first = (now, self.env_steps)
+        if self._first is None:
+            return ""
+        first_time, first_steps = self._first
+        steps_left = self.total_env_steps - self.env_steps
+        if steps_left <= 0 or self.env_steps <= first_steps:
+            return ""
+        seconds_left = steps_left * (now - first_time) / (self.env_steps - first_steps)
+        return f"{env_steps_per_second:,.0f} steps/s  {format_duration(seconds_left)} left"
+
+
+class LineDisplay(_Display):
+    """Writes a line for each evaluation, and in between a line of training metrics every few seconds."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None] = print,
+        seconds_between_lines: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__(clock)
+        self._write = write
+        self._seconds_between_lines = seconds_between_lines
+        self._last_line = -float("inf")
+
+    def message(self, text: str) -> None:
+        self._write(text)
+
+    def show_title(self, title: str) -> None:
+        self._write(title)
+
+    def show_numbers(self) -> None:
+        now = self.clock()
+        if self.kind == "train" and now - self._last_line < self._seconds_between_lines:
+            return
+        self._last_line = now
+        done = f"{min(1.0, self.env_steps / self.total_env_steps):4.0%}  {self.env_steps:,} steps"
+        label = "" if self.kind == "train" else f"{self.kind}: "
+        self._write("  ".join(part for part in (done, label + self.lines[self.kind], self.pace) if part))
+
+
+class LiveDisplay(_Display):
+    """Redraws a progress bar, the current training metrics and those of the last evaluation."""
+
+    def __init__(self, console: Console):
+        super().__init__()
+        self._bar = ProgressBar(
+            BarColumn(bar_width=None), TaskProgressColumn(), TextColumn("{task.description}"), expand=True
+        )
+        self._task = self._bar.add_task("compiling ...", total=1)
+        self._live = Live(console=console, refresh_per_second=4)
+
+    def message(self, text: str) -> None:
+        self._live.console.print(escape(text), highlight=False)
+
+    def show_title(self, title: str) -> None:
+        self._bar.update(self._task, total=self.total_env_steps, completed=self.env_steps)
+        self.message(title)
+        self._live.start()
+        self._live.update(self._bar)
+
+    def show_numbers(self) -> None:
+        steps = f"{self.env_steps:,} / {self.total_env_steps:,} steps  {self.pace}"
+        self._bar.update(self._task, completed=self.env_steps, description=steps)
+        titles = {"train": "training  ", "evaluation": "evaluation", "final": "final     "}
+        rows = [f"{title}  {self.lines[kind]}" for kind, title in titles.items() if kind in self.lines]
+        self._live.update(Group(self._bar, *map(escape, rows)))
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _title(info: RunInfo) -> str:
+    experiment = info.experiment
+    seeds = f", {experiment.num_seeds} seeds" if experiment.num_seeds > 1 else ""
+    resumed = "" if info.resumed_from is None else f", resumed at {info.resumed_from.env_steps:,}"
+    place = "" if info.folder is None else f", in {info.folder}"
+    return f"{experiment.algorithm} on {experiment.task}{seeds}: {info.total_env_steps:,} steps{resumed}{place}"

@@ -1,0 +1,37 @@
+"""Records as lines of JSON: metrics.jsonl of a run folder, from which all reports are made."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from spo.training.records import Record
+from spo.training.sinks.base import RunInfo, Sink
+
+
+class JsonLines(Sink):
+    """Appends each record to a file and waits until it is on the disk."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def start(self, info: RunInfo) -> None:
+        """Removes lines that were written after the checkpoint: the resumed run writes them again."""
+        num_bytes = 0 if info.resumed_from is None else info.resumed_from.metrics_bytes
+        self._path.touch()
+        if self._path.stat().st_size < num_bytes:
+            raise ValueError(
+                f"{self._path} is shorter than it was at the checkpoint, so lines of it are lost: restore the file, or "
+                "start a new run."
+            )
+        os.truncate(self._path, num_bytes)
+
+    def log(self, records: Sequence[Record]) -> None:
+        lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+        try:
+            with self._path.open("ab") as file:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(f"Records can't be written to {self._path}: {error.strerror}.") from error

@@ -1,0 +1,63 @@
+"""Tests of the checks of the algorithms' hyperparameters."""
+
+import dataclasses
+
+import pytest
+
+from spo import presets
+from spo.algorithms.planning import SearchConfig
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "message"),
+    [
+        ("spo", {"num_envs": 0}, "num_envs must be 1 or more, got 0"),
+        ("spo", {"num_updates": 0}, "num_updates must be 1 or more"),
+        ("ppo", {"rollout_length": -1}, "rollout_length must be 1 or more"),
+        ("mpo", {"gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5"),
+        ("spo", {"root_exploration_weight": -0.5}, "root_exploration_weight must lie between 0 and 1"),
+        ("spo", {"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
+        ("spo", {"max_grad_norm": -1.0}, "max_grad_norm must be above 0, got -1.0"),
+        ("spo", {"temperature_kl_bound": 0.0}, "temperature_kl_bound must be above 0"),
+        ("vmpo", {"kl_bound": float("nan")}, "kl_bound must be above 0, got nan"),
+        ("ppo", {"clip_epsilon": -0.1}, "clip_epsilon must be above 0"),
+        ("ppo", {"reward_scale": 0.0}, "reward_scale must be above 0"),
+        ("smc_ent", {"reward_scale": -10}, "reward_scale must be above 0"),
+        ("smc_ent", {"entropy_temperature": -0.03}, "entropy_temperature must be above 0"),
+        ("mpo", {"retrace_lambda": 1.2}, "retrace_lambda must lie between 0 and 1"),
+        ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got Target"),
+        ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
+        ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
+    ],
+)
+def test_values_out_of_range_are_refused(algorithm: str, settings: dict, message: str):
+    chosen = presets.get("default", algorithm)
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(chosen.config, **settings)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("ppo", {"entropy_coefficient": 0}),
+        ("spo", {"root_exploration_weight": 0}),
+        ("spo", {"learning_rate": 0}),
+        ("spo", {"max_grad_norm": float("inf")}),
+        ("smc_ent", {"munchausen_clip": -1}),
+        ("smc_ent", {"target_entropy_per_dimension": -2}),
+    ],
+)
+def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
+    dataclasses.replace(presets.get("default", algorithm).config, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"resampling": "multinominal"}, "search.resampling must be one of multinomial"),
+        ({"horizon": 0}, "search.horizon must be 1 or more, got 0"),
+    ],
+)
+def test_search_settings_are_refused_under_the_name_of_their_option(settings: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        SearchConfig(**settings)

@@ -1,0 +1,194 @@
+"""Tests of the sinks: the display, and Weights & Biases with a stand-in for its library."""
+
+import io
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from spo.training import loop
+from spo.training.run_state import Progress
+from spo.training.sinks.base import RunInfo, Sink, SinkGroup
+from spo.training.sinks.display import LineDisplay, LiveDisplay
+from spo.training.sinks.json_lines import JsonLines
+from spo.training.sinks.weights_and_biases import WeightsAndBiases
+from training.tiny_run import tiny_experiment
+
+
+def make_info(num_seeds: int = 2, **changes: Any) -> RunInfo:
+    return RunInfo(tiny_experiment(num_seeds=num_seeds), Path("runs/x"), 1000, None)._replace(**changes)
+
+
+def make_record(kind: str, seed: int, env_steps: int, **metrics: float) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "seed": seed,
+        "env_steps": env_steps,
+        "metrics": {name.replace("__", "/"): value for name, value in metrics.items()},
+        "time": {"wall_seconds": 1.0, "env_steps_per_second": 100.0},
+    }
+
+
+# --- Display ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_average_seeds_and_are_few():
+    lines: list[str] = []
+    now = [0.0]
+    display = LineDisplay(lines.append, seconds_between_lines=10.0, clock=lambda: now[0])
+    display.start(make_info())
+    assert lines == ["spo on rubiks_cube, 2 seeds: 1,000 steps, in runs/x"]
+    for step in range(100, 600, 100):  # five logs, two seconds apart
+        now[0] += 2.0
+        returns = {0: 1.0, 1: 3.0}
+        display.log(
+            [
+                make_record("train", seed, step, episode__return=returns[seed], temperature=0.5, search__kl=0.25)
+                for seed in returns
+            ]
+        )
+    assert lines[1:] == [" 10%  100 steps  return 2  temperature 0.5  KL 0.25"]
+    display.log(
+        [make_record("evaluation", seed, 500, episode__solved=solved) for seed, solved in enumerate((0.2, 0.4))]
+    )
+    # 400 steps took 8 seconds, so the remaining 500 take 10.
+    assert lines[2:] == [" 50%  500 steps  evaluation: solved 30.0 %  100 steps/s  10 s left"]
+    display.message("hello")
+    display.close()
+    assert lines[3:] == ["hello"]
+
+
+def test_a_metric_that_a_seed_lacks_is_not_shown():
+    lines: list[str] = []
+    display = LineDisplay(lines.append)
+    resumed_from = Progress(iteration=5, env_steps_per_iteration=100, best_scores=(0.0, 0.0), best_iterations=(0, 0))
+    display.start(make_info(resumed_from=resumed_from))
+    assert lines == ["spo on rubiks_cube, 2 seeds: 1,000 steps, resumed at 500, in runs/x"]
+    display.log(
+        [
+            make_record("train", 0, 600, temperature=0.5, episode__return=1.0),
+            make_record("train", 1, 600, temperature=0.5),
+        ]
+    )
+    assert lines[1:] == [" 60%  600 steps  temperature 0.5"]
+
+
+def test_a_run_in_memory_has_no_folder_to_show():
+    lines: list[str] = []
+    LineDisplay(lines.append).start(make_info(num_seeds=1, folder=None))
+    assert lines == ["spo on rubiks_cube: 1,000 steps"]
+
+
+def test_the_live_display_shows_training_and_the_last_evaluation():
+    screen = io.StringIO()
+    display = LiveDisplay(Console(file=screen, force_terminal=True, width=100))
+    display.start(make_info(num_seeds=1, folder=Path("[x]")))
+    display.log([make_record("evaluation", 0, 100, episode__solved=0.125)])
+    display.log([make_record("train", 0, 200, temperature=0.5, search__ess=7.5)])
+    display.message("a [word] between")
+    display.close()
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())  # without colours
+    for words in ("in [x]", "200 / 1,000 steps", "temperature 0.5", "ESS 7.5", "solved 12.5 %", "a [word] between"):
+        assert words in shown
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_metrics_file_that_has_lost_lines_is_refused(tmp_path: Path):
+    """Records up to the checkpoint can't be written again."""
+    sink = JsonLines(tmp_path / "metrics.jsonl")
+    sink.start(make_info())
+    sink.log([make_record("train", 0, 100)])
+    num_bytes = (tmp_path / "metrics.jsonl").stat().st_size
+    sink.log([make_record("train", 0, 200)])
+    progress = Progress(1, 100, (0.0,), (0,), metrics_bytes=num_bytes)
+    sink.start(make_info(resumed_from=progress))
+    assert (tmp_path / "metrics.jsonl").stat().st_size == num_bytes
+    with pytest.raises(ValueError, match="shorter than it was at the checkpoint"):
+        sink.start(make_info(resumed_from=progress._replace(metrics_bytes=num_bytes + 1)))
+
+
+# --- Groups and callbacks ---------------------------------------------------------------------------------------------
+
+
+class Recorder(Sink):
+    """Remembers the names of the calls."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.calls: list[str] = []
+        self.fails = fails
+
+    def start(self, _: RunInfo) -> None:
+        self.calls.append("start")
+
+    def log(self, records: Any) -> None:
+        self.calls.append(records[0]["kind"])
+
+    def message(self, _: str) -> None:
+        self.calls.append("message")
+
+    def close(self) -> None:
+        self.calls.append("close")
+        if self.fails:
+            raise OSError("no")
+
+
+def test_all_sinks_of_a_group_are_closed_even_if_one_fails():
+    sinks = [Recorder(), Recorder(fails=True), Recorder()]
+    group = SinkGroup(sinks)
+    group.message("before the start")
+    group.start(make_info())
+    group.log([make_record("train", 0, 100)])
+    with pytest.raises(OSError, match="no"):
+        group.close()
+    assert [sink.calls for sink in sinks] == [["message", "start", "train", "close"]] * 3
+
+
+def test_an_error_in_a_callback_stops_training_and_closes_the_sinks(tmp_path: Path):
+    class Failing(Sink):
+        def log(self, _: Any) -> None:
+            raise ZeroDivisionError
+
+    sink = Recorder()
+    with pytest.raises(ZeroDivisionError):
+        loop.train(tiny_experiment(), tmp_path / "run", sinks=[Failing(), sink])
+    assert sink.calls == ["start", "close"]
+
+
+# --- Weights & Biases -------------------------------------------------------------------------------------------------
+
+
+def test_weights_and_biases_receives_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Beside another sink. Nothing leaves this machine."""
+    started, logged, finished = [], [], []
+    run = types.SimpleNamespace(log=logged.append, finish=lambda: finished.append(True))
+
+    def init(**settings: Any) -> Any:
+        started.append(settings)
+        return run
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    other = Recorder()
+    loop.train(tiny_experiment(), tmp_path / "run", sinks=[other, WeightsAndBiases("cubes")])
+    [settings] = started
+    assert (settings["project"], settings["name"], settings["resume"]) == ("cubes", "run", "allow")
+    assert settings["config"]["task"] == tiny_experiment().task
+    num_records = len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert len(logged) == num_records
+    assert all("env_steps" in line for line in logged)
+    assert any(name.startswith("final/seed_0/episode/return") for line in logged for name in line)
+    assert finished == [True]
+    calls = [call for call in other.calls if call != "message"]
+    assert (calls[0], calls[-1]) == ("start", "close")
+    assert 2 * len(calls[1:-1]) == num_records  # each call has the records of both seeds
+
+
+def test_without_its_library_weights_and_biases_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match=r"pip install 'spo-jax\[wandb\]'"):
+        WeightsAndBiases("cubes")

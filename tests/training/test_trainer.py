@@ -1,0 +1,44 @@
+"""Tests of the trainer's schedule."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spo.training.experiment import EvaluationConfig
+from spo.training.trainer import Schedule, make_schedule
+from training.tiny_run import tiny_experiment
+
+
+@given(
+    steps=st.integers(1, 10**9),
+    per_iteration=st.integers(1, 10**5),
+    evaluations=st.integers(1, 40),
+    logs=st.integers(1, 10),
+)
+def test_schedule(steps: int, per_iteration: int, evaluations: int, logs: int):
+    evaluation = EvaluationConfig(num_evaluations=evaluations)
+    experiment = tiny_experiment(steps=float(steps), evaluation=evaluation, logs_per_evaluation=logs)
+    schedule = make_schedule(experiment, per_iteration)
+    env_steps = schedule.num_iterations * per_iteration
+    assert steps <= env_steps < steps + schedule.iterations_per_interval * per_iteration
+    assert schedule.num_intervals <= evaluations * logs
+    evaluated = [i for i in range(1, schedule.num_intervals + 1) if schedule.evaluates_after(i)]
+    assert len(evaluated) == min(evaluations, schedule.num_intervals)
+    assert evaluated[-1] == schedule.num_intervals
+    gaps = np.diff([0, *evaluated])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_the_papers_schedule():
+    """1e8 steps of the cube in iterations of 768 x 21: twenty evaluations, and less than 1 % excess steps."""
+    experiment = tiny_experiment(steps=1e8, logs_per_evaluation=5, evaluation=EvaluationConfig())
+    schedule = make_schedule(experiment, 768 * 21)
+    assert (schedule.num_evaluations, schedule.num_intervals, schedule.iterations_per_interval) == (20, 99, 63)
+    assert schedule.num_iterations * 768 * 21 < 1.01e8
+
+
+def test_a_resumed_run_has_the_remaining_intervals():
+    schedule = Schedule(iterations_per_interval=3, num_intervals=4, num_evaluations=2)
+    assert list(schedule.intervals_after(0)) == [1, 2, 3, 4]
+    assert list(schedule.intervals_after(6)) == [3, 4]
+    assert list(schedule.intervals_after(12)) == []
