@@ -1,19 +1,19 @@
-"""What a search should have found at its root, by many plain rollouts; and how far from it a search is.
+"""The Monte-Carlo oracle of a state, from many rollouts, and the distance of a search from it.
 
-The oracle of a state is π(a|s) · exp(Q(s, a) / η), normalised, at the search's own temperature η, where Q(s, a) is the
-mean return of rollouts that take a first and then follow π to the end of the episode. V(s) cancels. Rewards are
-discounted as inside the search, and a rollout that a time limit cuts is worth V there, as it is to the search.
+The oracle of a state is π(a|s) · exp(Q(s, a) / η), normalised, with the temperature η of the search. Q(s, a) is the
+mean return of rollouts that start with a and then follow π to the end of the episode. V(s) cancels. Rewards are
+discounted as in the search. A rollout that a time limit cuts ends with V of its last state, as in the search.
 
-Two other readings stand beside it, from the same rollouts:
+The same rollouts give two other oracles:
 
-    discounted   with the discount of training, which the critic was taught
-    soft         Q(s, a) = η log E[exp(return / η)]: what particles converge to if they look ahead to the end. Weights
-                 multiply along a path, so a search prefers actions with a chance of a good end to actions that are
-                 good on average; in a world without chance they differ by the randomness of π alone
+    discounted   with the discount factor of training, which the critic has learned
+    soft         Q(s, a) = η log E[exp(return / η)], the limit of particles that look ahead to the end of the episode.
+                 Weights multiply along a path, so a search prefers a chance of a good end to a good mean. In a
+                 deterministic environment the two differ only because π is random.
 
-Smoothing. A search gives no weight to actions it never tried, to which KL(oracle ‖ search) is infinite. So the
-estimate of every search, however many particles it had, is mixed with 5 % of the uniform distribution over valid
-actions. The total variation distance needs no such thing and is reported too.
+Smoothing: a search gives no weight to actions that it never tried, so KL(oracle ‖ search) is infinite. The estimate of
+every search is therefore mixed with 5 % of the uniform distribution over valid actions. The total variation distance
+needs no smoothing and is reported too.
 """
 
 import dataclasses
@@ -29,28 +29,29 @@ import scipy.special
 from _trained import Trained, compile_all
 
 from spo import search
-from spo.algorithms.planning import environment_model, evaluate_root
-from spo.algorithms.spo import SearchConfig, make_search
+from spo.algorithms.planning import SearchConfig, environment_model, evaluate_root, make_search
 from spo.distributions import Distribution
-from spo.reports import statistics
-from spo.reports.statistics import Estimate
+from spo.reports import stats
+from spo.reports.stats import Estimate
 from spo.types import Array, Float, PRNGKey
 
 SMOOTHING = 0.05
-#: The oracles, and the one that is judged by.
 READINGS = ("mean", "discounted", "soft")
+"""Names of the oracles."""
 JUDGED = "mean"
-#: Sums over rollouts are kept apart in this many parts, from which the oracle's own noise is read.
+"""The oracle that decides verdicts."""
 NUM_PARTS = 8
-#: About how many particles are stepped at once: enough to keep a GPU busy, few enough for the caches of a CPU.
+"""Rollouts are divided into this many parts, which show the noise of the oracle."""
 MAX_PARTICLES = {"gpu": 2**18, "cpu": 2**13}
+"""Particles per call of the model, about: enough for a GPU, few enough for the caches of a CPU."""
 
 
 # --- States -----------------------------------------------------------------------------------------------------------
 def fixed_roots(trained: Trained, key: PRNGKey, num_states: int, longest_walk: int) -> search.Root:
-    """States of the training world, evaluated: state i is met i mod (longest_walk + 1) steps into an episode of π.
+    """Returns evaluated states of the training environment.
 
-    None of them is an end: a walk that would reach one stops in front of it.
+    State i is reached after i mod (longest_walk + 1) steps of an episode of π. No state is terminal: an episode that
+    would end earlier stops one step before its end.
     """
     network, params = trained.network, trained.learner.params
     environment = trained.setting.task.train
@@ -65,8 +66,8 @@ def fixed_roots(trained: Trained, key: PRNGKey, num_states: int, longest_walk: i
             policy = network.actor(params, timestep.observation, timestep.action_mask)
             action = network.distribution.sample(key_action, policy)
             stepped = environment.step(key_step, state, network.distribution.to_environment(action))
-            going_on = (depth < num_steps) & ~stepped[1].ended
-            return jax.tree.map(lambda new, old: jnp.where(going_on, new, old), stepped, (state, timestep))
+            continues = (depth < num_steps) & ~stepped[1].ended
+            return jax.tree.map(lambda new, old: jnp.where(continues, new, old), stepped, (state, timestep))
 
         state, timestep = jax.lax.fori_loop(0, longest_walk, walk, (state, timestep))
         return evaluate_root(network, params, state, timestep)
@@ -77,11 +78,13 @@ def fixed_roots(trained: Trained, key: PRNGKey, num_states: int, longest_walk: i
 
 # --- Rollouts ---------------------------------------------------------------------------------------------------------
 class _Walk(NamedTuple):
+    """State of one rollout."""
+
     key: PRNGKey
     state: Any
     prior: Any
     value: Float[Array, ""]
-    rewards: Float[Array, " G"]  # discounted by each of the gammas
+    rewards: Float[Array, " G"]  # sums, discounted by each gamma
     discounts: Float[Array, " G"]
     ended: Array
     length: Array
@@ -96,7 +99,7 @@ def rollout_return(
     gammas: Float[Array, " G"],
     max_steps: int,
 ) -> Float[Array, " G"]:
-    """One return per gamma of taking `action` in one state and then following the policy to the end."""
+    """Returns one return per gamma of a rollout that starts with `action` and then follows the policy to the end."""
 
     def advance(walk: _Walk, action: Array) -> _Walk:
         key, key_step = jax.random.split(walk.key)
@@ -127,7 +130,7 @@ def rollout_return(
         length=jnp.zeros((), jnp.int32),
     )
     end = jax.lax.while_loop(lambda walk: ~walk.ended & (walk.length < max_steps), act, advance(start, action))
-    # After termination the discount is 0, and whatever the critic says there must not count.
+    # After termination the discount is 0, and the value must not count, even if it is not finite.
     return end.rewards + jnp.where(end.discounts > 0, end.discounts * end.value, 0.0)
 
 
@@ -143,7 +146,10 @@ def rollout_parts(
     gammas: Sequence[float],
     max_steps: int,
 ) -> Float[Array, "S A parts readings"]:
-    """Q of every state and action by each reading, from each part of the rollouts. `gammas`: search, training."""
+    """Returns Q of every state and action for each oracle, from each part of the rollouts.
+
+    `gammas` contains the discount factors of the search and of training.
+    """
     if num_rollouts % NUM_PARTS:
         raise ValueError(f"num_rollouts ({num_rollouts}) must be a multiple of {NUM_PARTS}.")
 
@@ -160,27 +166,29 @@ def rollout_parts(
         soft = jax.nn.logsumexp(returns[..., :1] / temperature, axis=2) - jnp.log(returns.shape[2])
         return jnp.concatenate([means, temperature * soft], axis=-1)
 
-    # One state after the other: all rollouts of a state are a large batch already.
+    # One state at a time: all rollouts of a state are a large batch already.
     return jax.lax.map(of_state, (jax.random.split(key, root.value.shape[0]), root))
 
 
 # --- The oracle -------------------------------------------------------------------------------------------------------
 class Oracle(NamedTuple):
-    """Targets by reading [S, A], and the KL between those of one half of the rollouts and of the other [S]."""
+    """Targets of all states, with their noise."""
 
     targets: dict[str, np.ndarray]
+    """Name of the oracle -> probabilities [S, A]."""
     noise: dict[str, np.ndarray]
+    """Name of the oracle -> KL between the targets of the two halves of the rollouts, [S]."""
 
 
 def oracle_from_parts(logits: np.ndarray, parts: np.ndarray, temperature: float) -> Oracle:
-    """`parts` [S, A, parts, readings] as `rollout_parts` gives them, `logits` [S, A] of the policy."""
+    """Computes the oracle from `parts` [S, A, parts, readings] of `rollout_parts` and `logits` [S, A] of the policy."""
 
     def target(some: np.ndarray, reading: str) -> np.ndarray:
-        if reading == "soft":  # a mean of exponentials, whose logarithms we have
+        if reading == "soft":  # a mean of exponentials, from their logarithms
             q_over_temperature = scipy.special.logsumexp(some / temperature, axis=2) - np.log(some.shape[2])
         else:
             q_over_temperature = some.mean(axis=2) / temperature
-        # An invalid action has no rollouts that mean anything.
+        # The rollouts of an invalid action have no meaning.
         return scipy.special.softmax(np.where(np.isfinite(logits), logits + q_over_temperature, -np.inf), axis=1)
 
     targets, noise = {}, {}
@@ -193,7 +201,7 @@ def oracle_from_parts(logits: np.ndarray, parts: np.ndarray, temperature: float)
 
 
 def kl_to_oracle(oracle: np.ndarray, estimate: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """KL(oracle ‖ estimate) over the last axis, the estimate smoothed as the head of this file says."""
+    """Returns KL(oracle ‖ estimate) over the last axis, with smoothing (see the top of this file)."""
     uniform = valid / valid.sum(axis=-1, keepdims=True)
     smooth = (1 - SMOOTHING) * estimate + SMOOTHING * uniform
     return np.where(oracle > 0, scipy.special.rel_entr(oracle, smooth), 0.0).sum(axis=-1)
@@ -202,7 +210,7 @@ def kl_to_oracle(oracle: np.ndarray, estimate: np.ndarray, valid: np.ndarray) ->
 def make_oracle(
     trained: Trained, root: search.Root, key: PRNGKey, num_rollouts: int, max_steps: int, cache: pathlib.Path
 ) -> Oracle:
-    """Rolls out, or reads what was rolled out from the same states with the same network before."""
+    """Rolls out, or reads stored rollouts of the same states and the same network."""
     logits = np.asarray(jax.nn.log_softmax(root.prior), np.float64)
     gammas = (trained.config.search.gamma, trained.config.gamma)
     fingerprint = _fingerprint((root, trained.learner.params, trained.temperature, gammas, num_rollouts, max_steps))
@@ -240,7 +248,7 @@ def _fingerprint(tree: Any) -> str:
 
 # --- Searches ---------------------------------------------------------------------------------------------------------
 class Distances(NamedTuple):
-    """To each oracle, per state, means over searches."""
+    """Distances of a search from each oracle, per state: means over repeated searches."""
 
     kl: dict[str, np.ndarray]
     total_variation: dict[str, np.ndarray]
@@ -254,7 +262,7 @@ def measure(
     key: PRNGKey,
     num_searches: int,
 ) -> dict[Any, Distances]:
-    """Searches `num_searches` times from every state in each of the ways."""
+    """Searches `num_searches` times from every state with each configuration."""
     params = trained.learner.params
     programs = {
         name: (_searches(trained, config, num_searches), (params, root, jax.random.fold_in(key, index)))
@@ -266,7 +274,7 @@ def measure(
     for name, (_, arguments) in programs.items():
         estimates = np.asarray(compiled[name](*arguments), np.float64)  # [M, S, A]
         if not np.isfinite(estimates).all():
-            raise ValueError(f"A search of {name} met a NaN.")
+            raise ValueError(f"A search of {name} returned NaN.")
         kl, variation = {}, {}
         for reading, target in oracle.targets.items():
             kl[reading] = kl_to_oracle(target[None], estimates, valid[None]).mean(axis=0)
@@ -277,13 +285,13 @@ def measure(
 
 
 def _searches(trained: Trained, config: SearchConfig, num_searches: int) -> Any:
-    """(params, roots [S], key) -> estimates [M, S, A] of M searches each."""
-    # There are many programs, and each runs once.
+    """Returns a function (params, roots [S], key) -> estimates [M, S, A] of M searches each."""
+    # Unrolling would cost compilation time: there are many programs, and each runs once.
     run_search = make_search(dataclasses.replace(config, unroll=1), trained.network.distribution)
 
     def searches(params: Any, root: search.Root, key: PRNGKey) -> Float[Array, "M S A"]:
         def once(key: PRNGKey) -> Float[Array, "S A"]:
-            model_fn = environment_model(trained.setting.task.model, trained.network, params)
+            model_fn = environment_model(trained.setting.task.model, trained.network, params, config.gamma)
             return run_search(key, root, model_fn, temperature=trained.temperature).action_weights
 
         limit = MAX_PARTICLES.get(jax.default_backend(), MAX_PARTICLES["gpu"])
@@ -295,9 +303,10 @@ def _searches(trained: Trained, config: SearchConfig, num_searches: int) -> Any:
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------
 def mean_over_states(per_state: np.ndarray) -> Estimate:
-    """With the 95 % bootstrap interval over states."""
-    return Estimate(*(round(x, 5) for x in statistics.bootstrap(statistics.mean, [per_state])))
+    """Returns the mean over states with its 95 % bootstrap interval."""
+    return Estimate(*(round(x, 5) for x in stats.bootstrap(stats.mean, [per_state])))
 
 
-def in_words(estimate: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
+    """Formats an estimate with its interval in brackets."""
     return "{:.3g} ({:.3g} to {:.3g})".format(*estimate)

@@ -1,16 +1,16 @@
-"""The experiments that train: what is run at each scale."""
+"""Tasks and settings of the training runs at each scale."""
 
 import dataclasses
 from typing import Any
 
-from _claims import with_settings
+from _runs import with_settings
 
 from spo import presets
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig
 
-#: Independent runs of each setting, in one program. Five can also refute a claim against many rivals; four could not.
 NUM_SEEDS = {"smoke": 2, "cpu": 5, "paper": 5}
+"""Seeds of each setting, in one program. Five can refute a claim against up to twelve rivals, four up to three."""
 
 _SMOKE_SIZES = {
     "num_envs": 8,
@@ -27,7 +27,7 @@ _SMOKE_SIZES = {
 
 
 def cube(scale: str, algorithm: str = "spo") -> Any:
-    """Rubik's cube: the paper's; one that two cores learn in a minute; one that shows that it runs."""
+    """Returns a run on Rubik's cube: the paper's, one that two cores learn in a minute, or a tiny one."""
     if scale == "paper":
         return dataclasses.replace(presets.get("paper/rubiks_cube", algorithm), num_seeds=NUM_SEEDS[scale])
     small = small_cube(algorithm)
@@ -45,18 +45,18 @@ def cube(scale: str, algorithm: str = "spo") -> Any:
 
 
 def small_cube(algorithm: str = "spo") -> Any:
-    """The preset default, with the paper's inference for SPO, because the claims are about that."""
+    """Returns the preset default. SPO has the paper's inference, which the claims are about."""
     small = presets.get("default", algorithm)
     return with_settings(small, search=presets.PAPER_INFERENCE) if algorithm == "spo" else small
 
 
 def boxoban(algorithm: str) -> Any:
-    """The paper's, with its levels from wherever `spo download boxoban` put them. There is no small scale of it."""
+    """Returns the paper's run on Boxoban, with the levels of `spo download boxoban`. There is no small scale of it."""
     return dataclasses.replace(presets.get("paper/boxoban", algorithm), num_seeds=NUM_SEEDS["paper"])
 
 
 def continuous(scale: str, task: str, algorithm: str = "spo") -> Any:
-    """Continuous control: the paper's worlds; a pendulum on two cores; a world of one step."""
+    """Returns a run on continuous control: one of the paper's, a pendulum for two cores, or episodes of one step."""
     if scale == "paper":
         return dataclasses.replace(presets.get(task, algorithm), num_seeds=NUM_SEEDS[scale])
     settings = presets.get("paper/ant", algorithm)
@@ -91,6 +91,7 @@ def continuous(scale: str, task: str, algorithm: str = "spo") -> Any:
 
 
 def _smoke(experiment: Any, **changes: Any) -> Any:
+    """Returns the experiment with tiny sizes."""
     sizes = {name: value for name, value in _SMOKE_SIZES.items() if hasattr(experiment.config, name)}
     return dataclasses.replace(
         with_settings(experiment, **sizes),

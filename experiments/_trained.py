@@ -1,7 +1,7 @@
-"""Trained networks for the experiments that only search: from a file that `spo export` wrote, or trained here.
+"""Trained networks for the experiments that only search: read from a file that `spo export` wrote, or trained here.
 
-A file NAME.npz in the folder of the claim's runs, or in the folder above it that all claims of a scale share, is used
-as it is: runs/claims/paper/cube.npz serves every claim about the cube.
+A file NAME.npz is read from the folder of the claim, or from the folder above it, which all claims of a scale share. So
+runs/claims/paper/cube.npz is used by every claim about the cube.
 """
 
 import concurrent.futures
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-from _claims import Setup, train_all
+from _claims import Setup
+from _runs import train_all
 from _tasks import cube, small_cube
 
 from spo import losses, presets
@@ -19,24 +20,27 @@ from spo.algorithms.base import Setting
 from spo.algorithms.spo import Learner, SPOConfig
 from spo.networks import ActorCritic, make_network
 from spo.networks.config import NetworkConfig
-from spo.training import checkpoints
-from spo.training.experiment import EvaluationConfig, Experiment, build
+from spo.training import exports
+from spo.training.experiment import EvaluationConfig, Experiment
 from spo.training.run_folder import load_learner
+from spo.training.trainer import Trainer
 
 
 class Trained(NamedTuple):
-    """What one seed of SPO has learned, and where."""
+    """Parameters that one seed of SPO learned, with their task and network."""
 
     setting: Setting
     network: ActorCritic
     learner: Learner
-    temperature: float  # of its search
+    temperature: float
+    """Temperature of the search."""
     config: SPOConfig
-    words: str  # for the record
+    words: str
+    """Description for the finding: task, network and training."""
 
 
 def cube_experiment(scale: str) -> Experiment:
-    """One run on the cube: the paper's; one that two cores learn in two minutes; one that shows that it runs."""
+    """Returns one run on the cube: the paper's, one that two cores learn in two minutes, or a tiny one."""
     if scale == "paper":
         return presets.get("paper/rubiks_cube")
     if scale == "smoke":
@@ -50,14 +54,15 @@ def cube_experiment(scale: str) -> Experiment:
 
 
 def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experiment, Trained]:
-    """The exported learner NAME.npz where there is one, else the experiment, trained; and the experiment it is of.
+    """Reads the exported learner NAME.npz, or trains the experiment if there is none. Uses the first seed.
 
-    Of several seeds it is the first.
+    Returns:
+        The experiment of the learner, and the learner with its task and network.
     """
     for folder in (setup.runs, setup.runs.parent):
         if (folder / f"{name}.npz").exists():
             file = folder / f"{name}.npz"
-            header = checkpoints.read_header(file)
+            header = exports.read_header(file)
             found, learners = load_learner(file, header["which"])
             words = f"{file.name} of {header['env_steps'][0]:,.0f} steps"
             break
@@ -65,9 +70,9 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
         run = train_all(setup, {name: experiment})[name]
         found, learners = load_learner(run, "best")
         words = f"trained for {found.steps:,.0f} steps"
-    world = f"{found.task} {found.task_options}" if found.task_options else found.task
-    words = f"spo on {world}, network {_named(found.network)}, {words}"
-    setting = build(found).setting
+    task = f"{found.task} {found.task_options}" if found.task_options else found.task
+    words = f"spo on {task}, network {_describe(found.network)}, {words}"
+    setting = Trainer(found).setting
     train = setting.task.train
     network = make_network(train.observation_spec, train.action_spec, setting.architecture)
     learner = jax.tree.map(lambda x: x[0], learners)
@@ -76,7 +81,7 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
 
 
 def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[Any, Callable[..., Any]]:
-    """Compiles functions for their arguments, side by side on all cores: they are many, and each runs for a moment."""
+    """Compiles functions for their arguments in parallel on all cores: there are many, and each runs briefly."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = {
             name: pool.submit(lambda function, given: jax.jit(function).lower(*given).compile(), function, given)
@@ -85,5 +90,5 @@ def compile_all(programs: Mapping[Any, tuple[Callable[..., Any], tuple[Any, ...]
         return {name: future.result() for name, future in compiled.items()}
 
 
-def _named(network: NetworkConfig) -> str:
+def _describe(network: NetworkConfig) -> str:
     return " ".join(f"{name} {value}" for name, value in dataclasses.asdict(network).items() if value) or "the paper's"

@@ -1,9 +1,11 @@
-"""Claim 7: weighing particles by advantages is better than by Q values.
+"""Claim 7: weighting particles by advantages is better than weighting them by Q-values.
 
-The paper's ablation on Brax, all else equal. Held if the advantage is better.
+The paper's ablation on Brax: only the weighting differs. Held if advantages are better.
 """
 
-from _claims import Claim, Finding, Setup, better_than_each, main, with_settings
+from _claims import Claim, Finding, Setup, main
+from _rivals import better_than_each
+from _runs import with_settings
 from _tasks import continuous, cube
 
 CLAIM = Claim(
@@ -15,6 +17,7 @@ CLAIM = Claim(
 
 
 def find(setup: Setup) -> Finding:
+    """Trains with both weightings and compares them."""
     start = continuous("paper", "paper/ant") if setup.scale == "paper" else cube(setup.scale)
     runs = {name: with_settings(start, search={"weighting": name}) for name in ("advantage", "q_value")}
     return better_than_each(setup, runs, "advantage", ["q_value"])

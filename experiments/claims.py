@@ -1,7 +1,7 @@
-"""Writes results/claims.md from the findings in results/claims/, or runs all experiments of a scale first.
+"""Writes results/claims.md from the findings in results/claims/, after running all experiments if --run is given.
 
 python experiments/claims.py                the table
-python experiments/claims.py --run smoke    everything, then the table
+python experiments/claims.py --run smoke    all experiments, then the table
 """
 
 import argparse
@@ -19,8 +19,8 @@ NAMES = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswi
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", choices=SCALES, help="run the experiments at this scale first")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="of these experiments")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "results" / "claims", help="of the findings")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="run these experiments only")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "results" / "claims", help="folder of findings")
     options = parser.parse_args()
     failed = []
     for name in options.only if options.run else []:
@@ -33,7 +33,7 @@ def main() -> None:
     path.write_text(claims_table(options.folder, claims), encoding="utf-8")
     print(f"Wrote {path}.")
     if failed:
-        sys.exit(f"These did not run to their end: {', '.join(failed)}.")
+        sys.exit(f"These experiments failed: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,21 @@
-"""Claim 5: the adaptive temperature is among the best of all temperatures, without a search for it.
+"""Claim 5: the adaptive temperature is among the best temperatures, without tuning.
 
-The paper compares it with fixed ones over orders of magnitude. Held if the adaptive one is not much worse than the best
-fixed one (the interval of its probability of improvement over that one ends at 0.25 or above: the mirror of the 0.75
-from which the paper calls a difference meaningful), no fixed one is better, and it is better than at least one of them
-(or the comparison would say nothing). Not held if a fixed one is better.
+The paper compares it with fixed temperatures over orders of magnitude. Held if all of these are true:
+
+    - The interval of P(adaptive > best fixed) ends at 0.25 or above, which mirrors the 0.75 of a meaningful difference.
+    - No fixed temperature is better.
+    - The adaptive one is better than at least one fixed temperature. Otherwise the temperature may have no effect.
+
+Not held if a fixed temperature is better.
 """
 
-from _claims import (
-    HELD,
-    Claim,
-    Finding,
-    Setup,
-    against_each,
-    compare_runs,
-    estimates,
-    main,
-    train_all,
-    trained_on,
-    with_settings,
-)
+from _claims import HELD, Claim, Finding, Setup, main
+from _rivals import Family, against_each, compare_runs, scores_json
+from _runs import origin_of, train_all, with_settings
 from _tasks import continuous, cube
 
-from spo.reports import figures
-from spo.reports.statistics import MEANINGFUL
+from spo.reports import comparison_figures
+from spo.reports.stats import MEANINGFUL
 
 CLAIM = Claim(
     5,
@@ -34,6 +27,7 @@ FIXED = {"smoke": [0.1], "cpu": [0.01, 0.1, 1.0, 10.0], "paper": [0.01, 0.1, 1.0
 
 
 def find(setup: Setup) -> Finding:
+    """Trains with the adaptive temperature and with fixed ones, and compares the adaptive one with each of them."""
     start = continuous("paper", "paper/ant") if setup.scale == "paper" else cube(setup.scale)
     runs = {"adaptive": start}
     runs |= {
@@ -45,27 +39,40 @@ def find(setup: Setup) -> Finding:
     family = against_each(comparison, "adaptive", [name for name in runs if name != "adaptive"])
     best = max(family.verdicts, key=lambda name: judgement.aggregates[name]["IQM"].value)
     probability = family.verdicts[best].probability
-    keeps_up = probability.low >= 1 - MEANINGFUL
-    held: HELD = "undecided"
-    if family.better:
-        held = "not held"
-    elif keeps_up and family.worse and not family.better_uncorrected:
-        held = "held"
     return Finding(
-        verdict=held,
-        sentence=(
-            f"Better than the adaptive one: {family.better_in_words}. Worse: {', '.join(family.worse) or 'none'}. "
-            f"The best fixed one here: {best}, "
-            f"{'with which the adaptive one keeps up' if keeps_up else 'which may be much better'} (the interval of "
-            f"P(adaptive > {best}) {'ends at 0.25 or above' if keeps_up else 'reaches below 0.25'}). "
-            f"{family.verdicts[best].sentence}"
-        ),
+        verdict=decide(family, best),
+        sentence=describe(family, best),
         number=probability.value,
         number_name=f"P(adaptive > {best})",
         interval=(probability.low, probability.high),
-        details=estimates(judgement) | {"against": family.record()},
-        figure=figures.learning_curves(comparison, judgement),
-        hardware=trained_on(folders.values()),
+        details=scores_json(judgement) | {"against": family.to_json()},
+        figure=comparison_figures.learning_curves(comparison, judgement),
+        origin=origin_of(folders.values()),
+    )
+
+
+def keeps_up(family: Family, best: str) -> bool:
+    """Returns True if the adaptive temperature is not much worse than the best fixed one."""
+    return family.verdicts[best].probability.low >= 1 - MEANINGFUL
+
+
+def decide(family: Family, best: str) -> HELD:
+    """Applies the rule at the top of this file."""
+    if family.better:
+        return "not held"
+    return "held" if keeps_up(family, best) and family.worse and not family.better_uncorrected else "undecided"
+
+
+def describe(family: Family, best: str) -> str:
+    """Returns the finding in words."""
+    if keeps_up(family, best):
+        relation, bound = "and the adaptive one keeps up with it", "ends at 0.25 or above"
+    else:
+        relation, bound = "which may be much better", "reaches below 0.25"
+    return (
+        f"Better than the adaptive one: {family.format_better()}. Worse: {', '.join(family.worse) or 'none'}. "
+        f"The best fixed one is {best}, {relation} (the interval of P(adaptive > {best}) {bound}). "
+        f"{family.verdicts[best].sentence}"
     )
 
 

@@ -1,20 +1,20 @@
-"""Claim 4: at test time SPO's search makes more of the same time than AlphaZero's, from the same network.
+"""Claim 4: at test time, SPO's search solves more than AlphaZero's with the same network and the same time.
 
-The paper takes one checkpoint, lets both search with more and more budget (particles times horizon, or simulations) on
-cubes ten scrambles from the goal, and plots the share of 1 280 episodes solved against the seconds of an actor step.
-AlphaZero scales worse than SPO with horizons 4 and 8; with horizon 2 SPO stops improving early. At 0.1 s per step SPO
-has four times AlphaZero's budget.
+The paper takes one checkpoint and increases the budget of both searches: particles times horizon, or simulations. The
+cubes have ten scrambles. It plots the share of 1 280 episodes solved over the seconds of an actor step. AlphaZero
+scales worse than SPO with horizons 4 and 8. With horizon 2, SPO stops improving early. At 0.1 s per step, SPO has four
+times the budget of AlphaZero.
 
-Here both are timed in one process, by the very episodes that are counted, at the batch of episodes that is stated (a
-step is that of the whole batch). AlphaZero is mctx's `muzero_policy`. Actions are drawn from what the search found, as
-in training, without noise at the root; a few budgets are also played with the most likely action, for the details
-("greedy"). A budget whose episodes take too long is judged by fewer of them, in whole
-batches; one whose single batch would take too long is left out. The limits are in `SCALES`.
+Here both searches are timed in one process, by the episodes that are counted. A step is that of the whole batch, whose
+size is reported. AlphaZero is mctx's `muzero_policy`. Actions are drawn from the result of the search, as in training,
+without noise at the root. Some budgets are also played with the most likely action ("greedy"), for the details. If the
+episodes of a budget take too long, fewer of them are played, in whole batches. A budget is left out if a single batch
+would take too long. `SCALES` contains the limits.
 
-Solve rates at a given time are read off the curves: straight lines in log time, the last point beyond the end of a
-curve (of SPO: more time than that it could not use up). Held if with horizons 4 and 8 both, SPO solves more than
-AlphaZero at the compared time, by the 95 % interval of the difference; not held if with either it solves less. The time
-is 0.1 s at the paper's scale; on a CPU it is what AlphaZero takes for the middle one of its budgets.
+The share solved at a given time is interpolated linearly in log time. Beyond the end of a curve it is that of its last
+point. Held if SPO with horizons 4 and 8 solves more than AlphaZero at the compared time, by the 95 % interval of the
+difference. Not held if SPO with one of them solves less. The compared time is 0.1 s at the paper scale. On a CPU it is
+the time of AlphaZero's middle budget.
 """
 
 import dataclasses
@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import matplotlib.ticker
 import numpy as np
-from _claims import HELD, Claim, Finding, Setup, main
+from _claims import Claim, Finding, Setup, decide_by_intervals, main
 from _trained import Trained, compile_all, cube_experiment, trained_run
 from matplotlib.figure import Figure
 
@@ -37,7 +36,7 @@ from spo.acting import run_episodes
 from spo.algorithms import alphazero, spo
 from spo.algorithms.base import Algorithm
 from spo.reports import figures
-from spo.reports.statistics import Estimate, share_interval
+from spo.reports.stats import Curve, Estimate, share_interval
 from spo.types import Action, Array, Environment, PRNGKey, State, TimeStep
 
 CLAIM = Claim(
@@ -49,6 +48,8 @@ CLAIM = Claim(
 
 
 class Scale(NamedTuple):
+    """Sizes and limits of the experiment."""
+
     scrambles: int
     horizons: tuple[int, ...]
     spo_budgets: tuple[int, ...]
@@ -56,9 +57,9 @@ class Scale(NamedTuple):
     greedy_budgets: tuple[int, ...]  # of AlphaZero, and of SPO with horizon 4
     episodes: int
     batch: int
-    point_seconds: float  # no new batch of a budget is begun after this
-    batch_seconds: float  # a budget is left out if a batch is expected to take longer
-    compared_seconds: float | None  # per step; None: what AlphaZero takes for its middle budget
+    point_seconds: float  # no new batch of a budget starts after this time
+    batch_seconds: float  # a budget is left out if its batch is expected to take longer
+    compared_seconds: float | None  # per step; None: the time of AlphaZero's middle budget
 
 
 SCALES = {
@@ -71,7 +72,7 @@ SCALES = {
         (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
         (16, 64, 256),
         episodes=1280,
-        # All at once: a tree search waits for its deepest path, so that a step takes as long with a tenth of them.
+        # All in one batch: a tree search waits for its deepest path, so a tenth of them would take as long.
         batch=1280,
         point_seconds=100.0,
         batch_seconds=100.0,
@@ -81,11 +82,11 @@ SCALES = {
 
 
 class Point(NamedTuple):
-    """One search with one budget."""
+    """Result of one search with one budget."""
 
     search: str
     budget: int
-    seconds_per_step: float  # of the whole batch: the median over batches
+    seconds_per_step: float  # of the whole batch, median over batches
     solved: float
     low: float
     high: float
@@ -93,6 +94,7 @@ class Point(NamedTuple):
 
 
 def find(setup: Setup) -> Finding:
+    """Plays and times both searches with every budget, from one network."""
     scale = SCALES[setup.scale]
     experiment, trained = trained_run(setup, "cube", cube_experiment(setup.scale))
     task = environments.make(experiment.task, **(experiment.task_options | {"eval_scrambles": scale.scrambles}))
@@ -102,16 +104,16 @@ def find(setup: Setup) -> Finding:
     at = scale.compared_seconds or middle.seconds_per_step
     differences = {name: difference_at(at, curves[name], curves[rival(name)]) for name in curves if name != rival(name)}
     judged = {f"SPO, h = {horizon}": differences[f"SPO, h = {horizon}"] for horizon in scale.horizons if horizon > 2}
-    closest = min(judged, key=lambda name: judged[name][0])
+    closest = min(judged, key=lambda name: judged[name].value)
     budgets = {name: budget_at(at, curve) for name, curve in curves.items()}
     solved = {name: float(solved_at(np.log(at), curve, [p.solved for p in curve])) for name, curve in curves.items()}
     reached = "; ".join(f"{name}: budget {budgets[name]}, {solved[name]:.1%} solved" for name in curves)
     return Finding(
-        verdict=judge(judged),
+        verdict=decide_by_intervals(judged.values()),
         sentence=f"At {at:.3g} s per step of {scale.batch} episodes with {scale.scrambles} scrambles: {reached}.",
-        number=differences[closest][0],
+        number=differences[closest].value,
         number_name=f"share solved, {closest}, minus AlphaZero's in the same time",
-        interval=differences[closest][1:],
+        interval=(differences[closest].low, differences[closest].high),
         details={
             "network": trained.words,
             "temperature": trained.temperature,
@@ -129,7 +131,7 @@ def find(setup: Setup) -> Finding:
 
 # --- Playing ----------------------------------------------------------------------------------------------------------
 def make_searches(trained: Trained, scale: Scale) -> dict[str, dict[int, Algorithm]]:
-    """name -> budget -> the algorithm. All see the same task and the same network."""
+    """Returns name -> budget -> algorithm. All have the same task and the same network."""
     setting = trained.setting
 
     def by_particles(budget: int, horizon: int) -> Algorithm:
@@ -157,14 +159,14 @@ def is_greedy(name: str) -> bool:
 
 
 def rival(name: str) -> str:
-    """What a search is compared with: the tree search that chooses its actions in the same way."""
+    """Returns the tree search that a search is compared with: the one that chooses actions in the same way."""
     return "AlphaZero, greedy" if is_greedy(name) else "AlphaZero"
 
 
 def play_all(
     searches: dict[str, dict[int, Algorithm]], environment: Environment, trained: Trained, scale: Scale
 ) -> dict[str, list[Point]]:
-    """All curves. Everything is compiled before anything is timed."""
+    """Returns all curves. All programs are compiled before the first is timed."""
     key = jax.random.key(4)
     programs = {
         (name, budget): (
@@ -177,12 +179,12 @@ def play_all(
     print(f"{len(programs)} programs to compile", flush=True)
     compiled = compile_all(programs)
     first = next(iter(programs))
-    jax.block_until_ready(compiled[first](*programs[first][1]))  # whatever runs first pays for waking the device
+    jax.block_until_ready(compiled[first](*programs[first][1]))  # the first call also starts the device
     curves: dict[str, list[Point]] = {name: [] for name in searches}
     for name, budgets in searches.items():
         batch_seconds = 0.0
         for budget, after in itertools.pairwise([0, *sorted(budgets)]):
-            # The time grows at least in proportion to the budget.
+            # The time grows at least linearly with the budget.
             if budget and batch_seconds * after / budget > scale.batch_seconds:
                 break
             arguments = (learner_for(name, trained), key)
@@ -193,12 +195,12 @@ def play_all(
 
 
 def learner_for(name: str, trained: Trained) -> Any:
-    """AlphaZero acts by the same parameters; it has no temperature."""
+    """Returns the learner of a search. AlphaZero has the same parameters, but no temperature."""
     return alphazero.Learner(trained.learner.params, ()) if name == rival(name) else trained.learner
 
 
 def player(algorithm: Algorithm, environment: Environment, batch: int, greedy: bool) -> Callable[..., Any]:
-    """(learner, key) -> episodes solved, steps that the longest of them took."""
+    """Returns a function (learner, key) -> number of episodes solved, length of the longest episode."""
 
     def play(learner: Any, key: PRNGKey) -> tuple[Array, Array]:
         def act(key: PRNGKey, state: State, timestep: TimeStep) -> Action:
@@ -213,7 +215,11 @@ def player(algorithm: Algorithm, environment: Environment, batch: int, greedy: b
 def play(
     name: str, budget: int, program: Callable[..., Any], arguments: tuple[Any, PRNGKey], scale: Scale
 ) -> tuple[Point, float]:
-    """Plays batches until there are enough episodes or the time is up. Also the seconds of a batch."""
+    """Plays batches until there are enough episodes or the time is over.
+
+    Returns:
+        The point of the curve, and the seconds per batch.
+    """
     learner, key = arguments
     start = time.perf_counter()
     num_solved, per_step, seconds = 0.0, [], []
@@ -230,10 +236,10 @@ def play(
     return Point(name, budget, statistics.median(per_step), *share, count), statistics.median(seconds)
 
 
-# --- Judging ----------------------------------------------------------------------------------------------------------
+# --- Verdict ----------------------------------------------------------------------------------------------------------
 def solved_at(log_seconds: float, curve: list[Point], shares: Any) -> np.ndarray:
-    """Shares [..., points] of the curve, read off at a time: straight lines in log time, flat outside."""
-    # The time may dip between small budgets, where it is all overhead.
+    """Interpolates shares [..., points] of a curve at a time: linear in log time, constant outside."""
+    # Times of small budgets are mostly overhead and may fall with the budget.
     times = np.maximum.accumulate([point.seconds_per_step for point in curve])
     position = np.interp(log_seconds, np.log(times), np.arange(len(times)))
     left, shares = int(position), np.asarray(shares)
@@ -242,9 +248,9 @@ def solved_at(log_seconds: float, curve: list[Point], shares: Any) -> np.ndarray
 
 
 def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> Estimate:
-    """Of the shares solved at a time per step.
+    """Returns the difference of the shares solved at a time per step, with its interval.
 
-    Each point's share is drawn from its posterior under Jeffreys' prior, which is not sure even of 0 and 1.
+    Each point's share is drawn from its posterior under Jeffreys' prior, which has a width at 0 and 1 too.
     """
     rng = np.random.default_rng(0)
 
@@ -259,7 +265,7 @@ def difference_at(seconds: float, curve: list[Point], baseline: list[Point]) -> 
 
 
 def budget_at(seconds: float, curve: list[Point]) -> str:
-    """The budget that a time per step pays for, between measured ones by straight lines in both logarithms."""
+    """Returns the budget that takes this time per step, interpolated linearly in both logarithms."""
     times = np.maximum.accumulate([point.seconds_per_step for point in curve])
     budgets = [point.budget for point in curve]
     if seconds > times[-1]:
@@ -269,27 +275,22 @@ def budget_at(seconds: float, curve: list[Point]) -> str:
     return f"{np.exp(np.interp(np.log(seconds), np.log(times), np.log(budgets))):.0f}"
 
 
-def judge(differences: dict[str, Estimate]) -> HELD:
-    if all(low > 0 for _, low, _ in differences.values()):
-        return "held"
-    return "not held" if any(high < 0 for *_, high in differences.values()) else "undecided"
-
-
 def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-        axes = figure.subplots()
-        tree = figures.colours(["alphazero"])["alphazero"]
-        others = iter(colour for colour in figures.PALETTE if colour != tree)
-        palette = {name: tree if name == rival(name) else next(others) for name in curves if not is_greedy(name)}
-        for name, curve in curves.items():
-            colour, line = palette[name.removesuffix(", greedy")], "--" if is_greedy(name) else "-"
-            seconds = [point.seconds_per_step for point in curve]
-            axes.plot(seconds, [p.solved for p in curve], f"o{line}", color=colour, lw=1.8, ms=4, label=name)
-            axes.fill_between(seconds, [p.low for p in curve], [p.high for p in curve], color=colour, alpha=0.12, lw=0)
+    """Draws the share solved over the seconds per step, one curve per search."""
+    tree = figures.colours(["alphazero"])["alphazero"]
+    others = iter(colour for colour in figures.PALETTE if colour != tree)
+    palette = {name: tree if name == rival(name) else next(others) for name in curves if not is_greedy(name)}
+    with figures.style():
+        figure = figures.new_figure(6.4, 4.4)
+        axes = figure.add_subplot()
+        for name, points in curves.items():
+            colour = palette[name.removesuffix(", greedy")]
+            solved = Estimate(*np.array([(p.solved, p.low, p.high) for p in points]).T)
+            curve = Curve(np.array([p.seconds_per_step for p in points]), solved)
+            figures.draw_curve(axes, curve, colour, label=name, marker="o", ls="--" if is_greedy(name) else "-")
             axes.annotate(
-                f"{curve[-1].budget}",
-                (seconds[-1], curve[-1].solved),
+                f"{points[-1].budget}",
+                (points[-1].seconds_per_step, points[-1].solved),
                 textcoords="offset points",
                 xytext=(5, 0),
                 va="center",
@@ -301,10 +302,10 @@ def draw(curves: dict[str, list[Point]], at: float, scale: Scale) -> Figure:
             xscale="log",
             xlabel=f"seconds per step of {scale.batch} episodes",
             ylabel="episodes solved",
-            title=f"Cubes of {scale.scrambles} scrambles; the largest budget stands at its point",
+            title=f"Cubes with {scale.scrambles} scrambles; numbers are the largest budgets",
         )
-        axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0, symbol=" %"))
-        axes.set_ylim(-0.02, 1.02)
+        axes.yaxis.set_major_formatter(figures.PER_CENT)
+        axes.set_ylim(*figures.SHARE_LIMITS)
         figure.legend(loc="outside lower center", ncols=3, handlelength=3)
     return figure
 

@@ -30,7 +30,7 @@ def test_compare_prints_verdicts_and_writes_its_files(tmp_path: Path, capsys: py
         "spo is better than ppo: significant and meaningful. P(spo > ppo) = 1.00 (1.00 to 1.00), p < 0.001." in printed
     )
     assert "optimality gap" in printed
-    figures = {f"{name}.svg" for name in comparison_figures.FIGURES}
+    figures = {f"{name}.png" for name in comparison_figures.FIGURES}
     assert {path.name for path in out.iterdir()} == {"report.html", "comparison.json"} | figures
     numbers = json.loads((out / "comparison.json").read_text())
     assert numbers["groups"] == ["spo", "ppo"]

@@ -28,7 +28,7 @@ def compare(
 
     Args:
         runs: Folders of runs, or folders that contain them. Names may contain * and ?.
-        out: Folder for report.html, the figures (SVG) and comparison.json. None: a new folder in runs/.
+        out: Folder for report.html, the figures (PNG) and comparison.json. None: a new folder in runs/.
         by: Setting that divides the runs into groups, such as algorithm or search.num_particles.
         metric: Score of a run. auto: the share of solved episodes if the task has one, else the return.
         title: Title of the report. Empty: the names of the groups.
@@ -53,12 +53,12 @@ def compare(
     folder.mkdir(parents=True, exist_ok=True)
     drawn = comparison_figures.draw_all(comparison, judgement)
     for name, figure in drawn.items():
-        figures.save(figure, folder / f"{name}.svg")
+        figures.save(figure, folder / f"{name}.png")
     write_json(folder / "comparison.json", comparison, judgement)
     title = title or f"Comparison of {format_list(judgement.ranking)}"
     write_report(folder / "report.html", comparison, judgement, drawn, commands=_commands(loaded), title=title)
     _print_tables(comparison, judgement)
-    print(f"\nWrote {folder / 'report.html'}, and next to it {len(drawn)} figures (SVG) and comparison.json.")
+    print(f"\nWrote {folder / 'report.html'}, and next to it {len(drawn)} figures (PNG) and comparison.json.")
 
 
 def _commands(runs: "Sequence[Run]") -> dict[Path, str]:

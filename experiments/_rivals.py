@@ -1,0 +1,136 @@
+"""One setting against several rivals: the statistics and rules that the training experiments share."""
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from _claims import HELD, Finding, Setup
+from _runs import origin_of, train_all
+
+from spo.reports import comparison_figures, stats
+from spo.reports.comparison import Comparison, compare
+from spo.reports.judgement import Judgement, judge, verdict
+from spo.reports.runs import load_runs
+from spo.reports.stats import Verdict
+
+
+def compare_runs(folders: Mapping[str, pathlib.Path], by: str | None = None) -> tuple[Comparison, Judgement]:
+    """Compares runs in groups: by the setting `by`, or, if it is None, each run as a group with its name."""
+    names = {folder.resolve(): name for name, folder in folders.items()}
+    comparison = compare(load_runs([str(folder) for folder in folders.values()]), by=by or "algorithm")
+    if by is None:
+        results = tuple(result._replace(group=names[result.run.folder.resolve()]) for result in comparison.results)
+        comparison = comparison._replace(by="setting", groups=tuple(folders), results=results, notes=())
+    return comparison, judge(comparison)
+
+
+class Family(NamedTuple):
+    """Comparisons of one setting, the champion, with each of its rivals.
+
+    That the champion is better than all of them needs no correction, because every comparison must agree. That some
+    rival is better, so that a claim is not held, needs one: chance has as many tries as there are rivals. It is Holm's
+    correction of one-sided p-values. It happens to at most 5 % of champions that equal their rivals. A rival that is
+    better only without the correction leaves a claim undecided.
+    """
+
+    champion: str
+    verdicts: dict[str, Verdict]
+    """Rival -> verdict of the champion against it."""
+    holm: dict[str, float]
+    """Rival -> adjusted p-value of the rival being better."""
+
+    @property
+    def worse(self) -> list[str]:
+        """Rivals that the champion is better than."""
+        return [name for name, against in self.verdicts.items() if against.better == self.champion]
+
+    @property
+    def better(self) -> list[str]:
+        """Rivals that are better than the champion, with Holm's correction."""
+        return [name for name in self.better_uncorrected if self.holm[name] <= stats.LEVEL]
+
+    @property
+    def better_uncorrected(self) -> list[str]:
+        """Rivals that are better than the champion, without a correction."""
+        return [name for name, against in self.verdicts.items() if against.better == name]
+
+    def format_better(self) -> str:
+        """Lists the rivals that are better than the champion, first those with the correction."""
+        doubtful = [name for name in self.better_uncorrected if name not in self.better]
+        words = ", ".join(self.better) or "none"
+        if doubtful:
+            adjusted = (f"{name} ({stats.format_p_value(self.holm[name])} with it)" for name in doubtful)
+            words += f"; before Holm's correction for {len(self.verdicts)} rivals also {', '.join(adjusted)}"
+        return words
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain numbers, with None for NaN."""
+        return {
+            name: {
+                "probability": [None if math.isnan(x) else x for x in against.probability],
+                "p": against.p_value,
+                "p_holm": self.holm[name],
+                "better": against.better,
+            }
+            for name, against in self.verdicts.items()
+        }
+
+
+def against_each(comparison: Comparison, champion: str, rivals: Sequence[str]) -> Family:
+    """Compares the champion with each rival."""
+    verdicts = {rival: verdict(comparison, champion, rival) for rival in rivals}
+    # With equal numbers of seeds the test is symmetric, so half of the two-sided p-value is that of the rival's side.
+    # Where the champion is ahead, there is no evidence for the rival.
+    p_values = [v.p_value / 2 if v.probability.value < 0.5 else 1.0 for v in verdicts.values()]
+    return Family(champion, verdicts, dict(zip(verdicts, stats.holm(p_values), strict=True)))
+
+
+def better_than_each(
+    setup: Setup,
+    runs: Mapping[str, Any],
+    champion: str,
+    others: Sequence[str],
+    by: str | None = None,
+    reported: Sequence[str] = (),
+) -> Finding:
+    """Trains the runs and tests if one group is better than each of the others.
+
+    Held if it is. Not held if one of the others is better than it. Undecided otherwise. The number of the finding is
+    that of the closest rival. Groups in `reported` are compared too, but do not change the verdict.
+    """
+    folders = train_all(setup, runs)
+    comparison, judgement = compare_runs(folders, by)
+    family = against_each(comparison, champion, others)
+    further = against_each(comparison, champion, reported)
+    closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
+    held: HELD = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
+    sentence = closest.sentence
+    if len(others) > 1:
+        sentence += f" That is the closest of {len(others)}. Better than {champion}: {family.format_better()}."
+    sentence += "".join(f" Not part of the claim: {against.sentence}" for against in further.verdicts.values())
+    return Finding(
+        verdict=held,
+        sentence=sentence,
+        number=closest.probability.value,
+        number_name=f"P({champion} > {closest.names[1]})",
+        interval=(closest.probability.low, closest.probability.high),
+        details=scores_json(judgement) | {"against": family.to_json() | further.to_json()},
+        figure=comparison_figures.learning_curves(comparison, judgement),
+        origin=origin_of(folders.values()),
+    )
+
+
+def scores_json(judgement: Judgement) -> dict[str, Any]:
+    """Returns final scores, aggregates and verdicts as plain data."""
+    return {
+        "final": {
+            f"{group} on {task}": [value.value, value.low, value.high]
+            for (group, task), value in judgement.finals.items()
+        },
+        "aggregates": {
+            group: {name: [value.value, value.low, value.high] for name, value in metrics.items()}
+            for group, metrics in judgement.aggregates.items()
+        },
+        "verdicts": [verdict.sentence for verdict in judgement.verdicts],
+    }

@@ -1,0 +1,84 @@
+"""Training runs of the experiments. A run is trained once and used by every claim that needs it."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from _claims import ROOT, Origin, Setup, format_hardware
+
+from spo.reports.runs import read_starts, read_summary
+
+
+def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
+    """Trains missing runs, resumes interrupted ones, and returns the folders by name.
+
+    The folder of a run is named after its settings, so claims share the runs that they have in common.
+    """
+    from spo.training import loop
+
+    changes = {"steps": setup.steps, "num_seeds": setup.num_seeds}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    experiments = {name: dataclasses.replace(experiment, **changes) for name, experiment in experiments.items()}
+    folders = {name: setup.runs.parent / run_name(experiment) for name, experiment in experiments.items()}
+    missing = {name: experiment for name, experiment in experiments.items() if read_summary(folders[name]) is None}
+    print(expected_cost(setup, list(missing.values())), flush=True)
+    for name, experiment in missing.items():
+        start = time.perf_counter()
+        loop.train(experiment, folders[name], resume=(folders[name] / "config.json").exists())
+        print(f"  {name}: {time.perf_counter() - start:.0f} s", flush=True)
+    return folders
+
+
+def run_name(experiment: Any) -> str:
+    """Returns the folder name of a run: task, algorithm and a hash of all settings."""
+    from spo.training.experiment import to_json
+
+    digest = hashlib.sha256(json.dumps(to_json(experiment), sort_keys=True).encode()).hexdigest()
+    return f"{experiment.task.replace('/', '-')}-{experiment.algorithm}-{digest[:8]}"
+
+
+def with_settings(experiment: Any, **settings: Any) -> Any:
+    """Returns the experiment with other settings. `search` takes a dictionary of search settings."""
+    config = experiment.config
+    if "search" in settings:
+        config = dataclasses.replace(config, search=dataclasses.replace(config.search, **settings.pop("search")))
+    of_config = {name: settings.pop(name) for name in list(settings) if hasattr(config, name)}
+    return dataclasses.replace(experiment, config=dataclasses.replace(config, **of_config), **settings)
+
+
+def origin_of(folders: Iterable[pathlib.Path]) -> Origin:
+    """Returns hardware and commit of the runs, which may come from another machine."""
+    starts = [start for folder in folders for start in read_starts(folder)]
+    hardware = dict.fromkeys(format_hardware(start["num_devices"], start["device"]) for start in starts)
+    commits = dict.fromkeys(str(start.get("git_commit")) for start in starts)
+    return Origin(", ".join(hardware), ", ".join(commits))
+
+
+def expected_cost(setup: Setup, missing: Sequence[Any]) -> str:
+    """Returns a sentence about the training ahead: steps, and hours if the speed of this device is known."""
+    if not missing:
+        return "All runs exist already."
+    steps = sum(experiment.steps * experiment.num_seeds for experiment in missing)
+    text = f"{len(missing)} runs to train, {steps:,.0f} environment steps"
+    if setup.scale != "paper":
+        return text
+    seconds = [_expected_seconds(experiment) for experiment in missing]
+    if any(s is None for s in seconds):
+        return f"{text}; the duration is unknown: results/benchmarks has no speed of some of them on this device"
+    hours = sum(s for s in seconds if s is not None) / 3600
+    return f"{text}: about {hours:.1f} hours at the speeds of results/benchmarks"
+
+
+def _expected_seconds(experiment: Any) -> float | None:
+    import jax
+
+    for path in (ROOT / "results" / "benchmarks").glob("*/training*.json"):
+        for row in json.loads(path.read_text("utf-8")):
+            same = (row["algorithm"], row["task"]) == (experiment.algorithm, experiment.task)
+            if same and row["device"] == jax.devices()[0].device_kind and row["num_seeds"] == 1:
+                return experiment.steps * experiment.num_seeds / row["env_steps_per_second"]
+    return None
