@@ -1,8 +1,8 @@
-"""What the search costs: beside its floor, and beside mctx at the same budget, in one run.
+"""Time of one search, beside its floor and beside mctx at the same budget, measured in the same run.
 
-The floor is the fastest program we can write for the same model and network evaluations in the same batches, with no
-SMC work around them: no draws, no weights, no resampling. The search can't beat it; how close it comes is our work.
-mctx gets the same budget (simulations = particles x horizon), the same model and the same network.
+The floor is the fastest program that we can write for the same model and network evaluations in the same batches. It
+has no draws, no weights and no resampling. mctx gets the same budget (simulations = particles x horizon), the same
+model and the same network.
 
     python benchmarks/search.py                    # the paper's cube network, for a GPU
     python benchmarks/search.py --tiny             # seconds on a CPU
@@ -27,9 +27,10 @@ from spo.algorithms.planning import environment_model, evaluate_root
 from spo.environments.rubiks_cube import rubiks_cube
 from spo.networks import cube_architecture, make_network
 
-SIZES = ((768, 16, 4), (128, 256, 8), (128, 64, 8), (16, 4096, 4))
+# Roots, particles, horizon. The last one is a single root, as for acting in real time.
+SIZES = ((768, 16, 4), (128, 256, 8), (128, 64, 8), (16, 4096, 4), (1, 1024, 8))
 TINY_SIZES = ((32, 16, 4),)
-# A tree search takes seconds from here on: one of 128 roots with 2048 simulations 3.5 s (Gumbel) and 35 s (MuZero).
+# Larger budgets are left out: a tree search of 128 roots and 2048 simulations takes 3.5 s (Gumbel) or 35 s (MuZero).
 MCTX_BUDGET_LIMITS = {"mctx_gumbel_ms": 2048, "mctx_muzero_ms": 64}
 
 
@@ -38,18 +39,20 @@ class Options:
     """Times the SMC search, its floor and mctx on the Rubik's cube with the paper's network."""
 
     out: Path | None = None
-    """Where to write the rows as JSON."""
+    """File for the rows, as JSON."""
     tiny: bool = False
-    """A small network and one small size, for a CPU: its ratios say something, its times do not."""
+    """Use a small network and one small size, for a CPU."""
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     """Compute types of the network."""
     repeats: int = 20
-    """Timed calls of each program; the median counts, on a CPU the least processor time."""
+    """Timed calls of each program. The median counts, on a CPU the least processor time."""
     skip_mctx: bool = False
     """Leave mctx out."""
+    only: int | None = None
+    """Number of the one size to measure, from 0; None: all."""
 
 
-def make_world(dtype: str, width: int, num_roots: int) -> tuple[Any, Any, Any, Any]:
+def make_problem(dtype: str, width: int, num_roots: int) -> tuple[Any, Any, Any, Any]:
     environment = rubiks_cube().model
     architecture = cube_architecture(width=width, head_sizes=(width,), dtype=jnp.dtype(dtype))
     network = make_network(environment.observation_spec, environment.action_spec, architecture)
@@ -64,7 +67,7 @@ def _repeat(tree: Any, times: int) -> Any:
 
 
 def search_program(
-    environment: Any, network: Any, num_particles: int, horizon: int, *, resample_period: int, resample_last: bool
+    environment: Any, network: Any, num_particles: int, horizon: int, *, resampling: spo.search.Resampling
 ) -> Callable:
     def program(params: Any, root: Any, key: Any) -> Any:
         return spo.search.search(
@@ -74,22 +77,24 @@ def search_program(
             num_particles=num_particles,
             horizon=horizon,
             temperature=0.5,
-            resample_period=resample_period,
-            resample_last=resample_last,
-            resample_fn=spo.search.resampling.multinomial,  # the paper's
+            resampling=resampling,
             distribution=network.distribution,
         )
 
     return program
 
 
+def paper_resampling(period: int, *, last: bool) -> spo.search.Resampling:
+    return spo.search.Resampling(period, spo.search.resampling.by_weight(spo.search.resampling.multinomial), last=last)
+
+
 def floor_program(environment: Any, network: Any, num_particles: int, horizon: int, unroll: int) -> Callable:
-    """The same evaluations and nothing else: actions are given, outputs only added up so that none can be left out."""
+    """The same evaluations and nothing else. Actions are given; outputs are added up, so that none is optimised away."""
     num_actions = environment.action_spec.num_actions
 
     def program(params: Any, root: Any, key: Any) -> Any:
         states = jax.tree.map(lambda x: jnp.repeat(x, num_particles, axis=0), root.state)
-        # As many different actions as it takes to keep the moves from being constants; one integer per particle.
+        # The actions must not be constants: one integer per particle.
         first = jax.random.randint(key, (root.value.shape[0] * num_particles,), 0, num_actions)
 
         def advance(carry: Any, depth: Any) -> Any:
@@ -125,7 +130,7 @@ def mctx_program(policy: Callable, environment: Any, network: Any, num_particles
 
 
 def milliseconds(program: Callable, params: Any, root: Any, repeats: int, calls: int) -> float:
-    """Time of one call among `calls` in one compiled loop, as in training: dispatch from the host is left out."""
+    """Returns the time of one call among `calls` in one compiled loop, so that dispatch by the host does not count."""
 
     @jax.jit
     def run(params: Any, root: Any, keys: Any) -> Any:
@@ -142,24 +147,24 @@ def temporary_bytes(program: Callable, params: Any, root: Any) -> int:
 
 def run(options: Options) -> list[dict]:
     sizes = TINY_SIZES if options.tiny else SIZES
+    sizes = sizes if options.only is None else sizes[options.only : options.only + 1]
     width = 64 if options.tiny else 512
     calls = 5 if options.tiny else 20
     rows = []
     for num_roots, num_particles, horizon in sizes:
         for dtype in options.dtypes:
-            world = make_world(dtype, width, num_roots)
-            environment, network, params, root = world
+            environment, network, params, root = make_problem(dtype, width, num_roots)
             size = (environment, network, num_particles, horizon)
             timed = functools.partial(milliseconds, params=params, root=root, repeats=options.repeats, calls=calls)
-            # The paper's setting, one draw at the end; and one in the middle, where every particle's state is gathered.
-            paper_search = search_program(*size, resample_period=horizon, resample_last=True)
-            mid_search = search_program(*size, resample_period=max(horizon // 2, 1), resample_last=False)
+            # The paper's setting resamples at the end. A resample in the middle also gathers the particles' states.
+            paper_search = search_program(*size, resampling=paper_resampling(horizon, last=True))
+            mid_search = search_program(*size, resampling=paper_resampling(max(horizon // 2, 1), last=False))
             row: dict[str, Any] = {
                 "batch": num_roots,
                 "num_particles": num_particles,
                 "horizon": horizon,
                 "dtype": dtype,
-                # In a loop or written out: whichever is faster on this device.
+                # As a loop or unrolled: the faster one.
                 "floor_ms": min(timed(floor_program(*size, unroll=unroll)) for unroll in (1, horizon)),
                 "search_ms": timed(paper_search),
                 "search_with_mid_resample_ms": timed(mid_search),
@@ -174,7 +179,7 @@ def run(options: Options) -> list[dict]:
             if "mctx_gumbel_ms" in row:
                 row["over_mctx"] = row["search_ms"] / min(row[name] for name in MCTX_BUDGET_LIMITS if name in row)
             rows.append(row | provenance())
-            write_rows(rows, options.out)  # after every row, so that an interrupted run keeps what it has
+            write_rows(rows, options.out)  # after every row, so that an interrupted run loses nothing
             print(
                 {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True
             )

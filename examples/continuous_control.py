@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo import distributions
-from spo.search import ModelOutput, Root, search
+from spo.search import ModelOutput, Resampling, Root, search
 
 TIME_STEP = 0.3
 DYNAMICS = np.array([[1.0, TIME_STEP], [0.0, 1.0]])  # from (position, speed) to the next (position, speed)
@@ -68,7 +68,7 @@ def act_by_search(key, states, *, num_particles: int):
         num_particles=num_particles,
         horizon=HORIZON,
         temperature=TEMPERATURE,
-        resample_period=2,
+        resampling=Resampling(2),
         distribution=distributions.gaussian,
         unroll=1,
     )

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.search import ModelOutput, Root, search
+from spo.search import ModelOutput, Resampling, Root, search
 
 SMALL_REWARD, LARGE_REWARD = 1.0, 3.0
 START, LEFT_END, RIGHT_END = 1, 0, 4
@@ -77,7 +77,12 @@ def measure(num_particles: int, exact_q: np.ndarray) -> Row:
         state=jnp.full(NUM_SEARCHES, START),
     )
     run = functools.partial(
-        search, num_particles=num_particles, horizon=HORIZON, temperature=TEMPERATURE, resample_period=2, unroll=1
+        search,
+        num_particles=num_particles,
+        horizon=HORIZON,
+        temperature=TEMPERATURE,
+        resampling=Resampling(2),
+        unroll=1,
     )
     output = jax.jit(lambda key, root: run(key, root, model_fn))(jax.random.key(num_particles), root)
     normalisers = np.exp(np.asarray(output.log_normaliser, np.float64))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import mctx
 
-from spo.search import smc_policy
+from spo.search import Resampling, smc_policy
 
 NUM_ROOTS, LAST_ROOM, START = 8, 4, 1
 GAMMA = 0.99
@@ -38,7 +38,14 @@ def before(key, root):
 def after(key, root):
     """The same budget, 64 particles x 4 steps. They are redrawn only where their weights have drifted apart."""
     return smc_policy(
-        (), key, root, recurrent_fn, num_particles=64, horizon=4, temperature=0.1, resample_period=1, ess_threshold=0.5
+        (),
+        key,
+        root,
+        recurrent_fn,
+        num_particles=64,
+        horizon=4,
+        temperature=0.1,
+        resampling=Resampling(1, ess_below=0.5),
     )
 
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from spo.search import ModelOutput, Root, search
+from spo.search import ModelOutput, Resampling, Root, search
 
 # %% [markdown]
 # ## A world
@@ -75,7 +75,7 @@ def plan(key, root, temperature, *, num_particles=256, horizon=10, resample_peri
         num_particles=num_particles,
         horizon=horizon,
         temperature=temperature,
-        resample_period=resample_period,
+        resampling=Resampling(resample_period),
         unroll=1,
     )
 

@@ -1,7 +1,7 @@
-"""What a search estimates, by brute force: every trajectory of a tiny MDP, one after the other, in NumPy.
+"""Exact values of what a search estimates: a sum over every trajectory of a tiny MDP, in NumPy.
 
-Slow and obvious on purpose. Nothing here is shared with the library but the two adapters at the end, which show the
-same MDP to `spo.search.search` and to `spo.search.smc_policy`.
+Slow and obvious on purpose. It shares nothing with the library. The functions at the end turn the same MDP into a model
+for `spo.search.search` and for `spo.search.smc_policy`.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ class TabularMDP(NamedTuple):
     reward: np.ndarray  # [S, A]
     prior: np.ndarray  # [S, A] probabilities; 0 = masked
     value: np.ndarray  # [S] any critic, not the true value
-    terminated: np.ndarray  # [S] whoever enters has ended, and V there does not count
-    truncated: np.ndarray  # [S] whoever enters has ended, and V there counts
+    terminated: np.ndarray  # [S] entering it ends the episode, and V there does not count
+    truncated: np.ndarray  # [S] entering it ends the episode, and V there counts
 
     @property
     def ended(self) -> np.ndarray:
@@ -30,7 +30,7 @@ class TabularMDP(NamedTuple):
 
 
 class Exact(NamedTuple):
-    """What the search converges to."""
+    """The limit of the search as N grows."""
 
     normaliser: float  # Z
     action_posterior: np.ndarray  # [A]
@@ -38,23 +38,34 @@ class Exact(NamedTuple):
     num_ends: np.ndarray  # [H + 1] how many trajectories ended at each depth
 
 
-#: (reward, discount, value, next_value, log_prior_of_action) -> score
-Score = Callable[[float, float, float, float, float], float]
+class Transition(NamedTuple):
+    """One step of a trajectory: the input of a score."""
+
+    state: int
+    action: int
+    next_state: int
+    reward: float
+    discount: float
+    value: float
+    next_value: float
+    log_prob: float
+    depth: int
+    temperature: float
 
 
-def advantage(reward: float, discount: float, value: float, next_value: float, log_prob: float) -> float:
-    return reward + discount * next_value - value
+Score = Callable[[Transition], float]
 
 
-def q_value(reward: float, discount: float, value: float, next_value: float, log_prob: float) -> float:
-    return reward + discount * next_value
+def advantage(step: Transition) -> float:
+    return step.reward + step.discount * step.next_value - step.value
+
+
+def q_value(step: Transition) -> float:
+    return step.reward + step.discount * step.next_value
 
 
 def soft_advantage(entropy_temperature: float) -> Score:
-    def score(reward: float, discount: float, value: float, next_value: float, log_prob: float) -> float:
-        return reward + discount * next_value - value - entropy_temperature * log_prob
-
-    return score
+    return lambda step: advantage(step) - entropy_temperature * step.log_prob
 
 
 def enumerate_trajectories(
@@ -62,7 +73,7 @@ def enumerate_trajectories(
     root_state: int,
     *,
     horizon: int,
-    temperature: float,
+    temperature: float | Callable[[int], float],
     gamma: float,
     score: Score = advantage,
     root_proposal: np.ndarray | None = None,
@@ -70,9 +81,10 @@ def enumerate_trajectories(
 ) -> Exact:
     """Sums P(τ)·exp(Σ score / temperature) over every τ that stops at its end or after `horizon` steps.
 
-    `root_proposal` [A] takes the prior's place at the root; corrected, it changes which actions can be reached and
-    nothing else.
+    `temperature` may be a function of the depth. `root_proposal` [A] takes the prior's place at the root. Corrected, it
+    only changes which actions can be reached.
     """
+    temperature_at = temperature if callable(temperature) else lambda _depth: temperature
     num_states, num_actions = mdp.reward.shape
     total, by_action, weighted_returns = 0.0, np.zeros(num_actions), 0.0
     num_ends = np.zeros(horizon + 1, int)
@@ -101,12 +113,23 @@ def enumerate_trajectories(
                 step_discount = gamma * (0.0 if mdp.terminated[next_state] else 1.0)
                 with np.errstate(divide="ignore"):
                     log_prob = np.log(mdp.prior[state, action])
-                gain = score(reward, step_discount, mdp.value[state], mdp.value[next_state], log_prob)
+                step = Transition(
+                    state=state,
+                    action=action,
+                    next_state=next_state,
+                    reward=reward,
+                    discount=step_discount,
+                    value=mdp.value[state],
+                    next_value=mdp.value[next_state],
+                    log_prob=log_prob,
+                    depth=depth,
+                    temperature=temperature_at(depth),
+                )
                 walk(
                     next_state,
                     depth + 1,
                     action if depth == 0 else first_action,
-                    mass * probability * reached * np.exp(gain / temperature),
+                    mass * probability * reached * np.exp(score(step) / step.temperature),
                     discount * step_discount,
                     rewards + discount * reward,
                 )
@@ -131,7 +154,7 @@ def lopsided_mdp(*, with_truncation: bool = True) -> TabularMDP:
             transition[state, action, (state + action + 1) % 4] += 0.2
             transition[state, action, 4] += 0.1 + 0.05 * action
             transition[state, action, 5] += 0.25 - 0.05 * action
-    transition[4:, :, 0] = 1.0  # the way into a new episode, which no search may take
+    transition[4:, :, 0] = 1.0  # the reset of a new episode, which a search must not take
     np.testing.assert_allclose(transition.sum(-1), 1.0)
     prior = rng.dirichlet(np.full(num_actions, 2.0), num_states)
     for state, masked in ((1, 2), (2, 0), (3, 1)):
@@ -157,8 +180,8 @@ def root_of(mdp: TabularMDP, states: np.ndarray) -> Root:
     )
 
 
-def model_fn_of(mdp: TabularMDP) -> Callable[..., ModelOutput]:
-    """The MDP as a model. Stepping on from an ended state gives NaN, as a careless simulator may; it mustn't matter."""
+def model_fn_of(mdp: TabularMDP, gamma: float = 1.0) -> Callable[..., ModelOutput]:
+    """The MDP as a model. A step from an ended state returns NaN, as a careless simulator may."""
     log_transition, log_prior = jnp.log(_float32(mdp.transition)), jnp.log(_float32(mdp.prior))
     reward, value = _float32(mdp.reward), _float32(mdp.value)
     terminated, ended = jnp.asarray(mdp.terminated), jnp.asarray(mdp.ended)
@@ -171,7 +194,7 @@ def model_fn_of(mdp: TabularMDP) -> Callable[..., ModelOutput]:
             prior=log_prior[next_state],
             value=value[next_state] + garbage,
             reward=reward[state, action] + garbage,
-            discount=1.0 - terminated[next_state],
+            discount=gamma * (1.0 - terminated[next_state]),
             ended=ended[next_state],
         )
 
@@ -179,11 +202,11 @@ def model_fn_of(mdp: TabularMDP) -> Callable[..., ModelOutput]:
 
 
 def recurrent_fn_of(mdp: TabularMDP, gamma: float) -> Callable:
-    """The MDP as mctx wants it. mctx has no truncation: discount 0 is the only end there is."""
+    """The MDP with mctx's interface. mctx has no truncation: discount 0 is the only end."""
     import mctx
 
     assert not mdp.truncated.any()
-    model_fn = model_fn_of(mdp)
+    model_fn = model_fn_of(mdp, gamma)
 
     def recurrent_fn(params: None, rng_key: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple:
         keys = jax.random.split(rng_key, action.shape[0])
@@ -191,7 +214,7 @@ def recurrent_fn_of(mdp: TabularMDP, gamma: float) -> Callable:
         return (
             mctx.RecurrentFnOutput(
                 reward=output.reward,
-                discount=gamma * output.discount,
+                discount=output.discount,
                 prior_logits=output.prior,
                 value=output.value,
             ),

@@ -9,7 +9,7 @@ import pytest
 
 import spo.search
 from spo.distributions import Gaussian, gaussian
-from spo.search import ModelOutput, Root, resampling
+from spo.search import ModelOutput, Resampling, Root
 
 MAX_Z = 4.9  # two-sided p = 1e-6
 
@@ -42,9 +42,7 @@ def test_gaussian_bandit_has_a_gaussian_posterior(resample_last):
             num_particles=num_particles,
             horizon=2,
             temperature=temperature,
-            resample_period=2,
-            resample_last=resample_last,
-            resample_fn=resampling.systematic,
+            resampling=Resampling(2, last=resample_last),
             distribution=gaussian,
         )
     )(jax.random.key(0), Root(prior=prior, value=jnp.full(num_roots, 0.25), state=jnp.zeros(num_roots)))
@@ -91,7 +89,7 @@ def test_best_action_is_the_heaviest_root_sample():
             horizon=4,
             temperature=0.2,
             unroll=1,
-            resample_period=1,
+            resampling=Resampling(1),
             distribution=gaussian,
         )
     )(jax.random.key(1), root)
@@ -158,7 +156,7 @@ def _closed_loop(key, num_particles, horizon):
             horizon=horizon,
             temperature=0.1,
             unroll=1,
-            resample_period=2,
+            resampling=Resampling(2),
             distribution=gaussian,
         )
         return jnp.sum(output.weights[..., None] * output.root_actions, axis=1)

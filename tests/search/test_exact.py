@@ -16,7 +16,8 @@ import pytest
 
 import spo.search
 from oracles import enumeration
-from spo.search import resampling, weighting
+from spo.search import Proposal, Resampling, proposals, resampling, weighting
+from spo.search.resampling import by_weight
 
 HORIZON = 4
 MAX_Z = 4.9  # two-sided p = 1e-6
@@ -29,38 +30,51 @@ TEMPERATURES = (1.5, 2.5)
 
 SCHEMES = (resampling.multinomial, resampling.stratified, resampling.systematic, resampling.residual)
 SETTINGS = {
-    "always": {"resample_period": 1},
-    "ess": {"resample_period": 1, "ess_threshold": 0.8},
-    "never": {"resample_period": None},
-    "last": {"resample_period": 2, "resample_last": True},
+    "always": {"period": 1},
+    "ess": {"period": 1, "ess_below": 0.8},
+    "never": {"period": None},
+    "last": {"period": 2, "last": True},
 }
 
 
 # Compiling is what these tests cost, so the scheme is chosen while running: one program serves all four.
-@functools.partial(jax.jit, static_argnames=("num_roots", "num_particles", "settings"))
-def _search(key, scheme, num_roots, num_particles, settings):
+@functools.partial(
+    jax.jit, static_argnames=("num_roots", "num_particles", "resampling", "gamma", "root_proposal", "settings")
+)
+def _search(key, scheme, num_roots, num_particles, resampling, gamma, root_proposal, settings):
     """`num_roots` independent searches from each kind of root; outputs have shape [2, num_roots, ...]."""
-    settings = dict(settings)
-    if "root_proposal" in settings:
-        proposal = jnp.log(jnp.asarray(settings["root_proposal"]))
-        settings["root_proposal"] = jnp.broadcast_to(proposal, (2 * num_roots, proposal.size))
+    root = enumeration.root_of(MDP, np.repeat(ROOT_STATES, num_roots))
+    if root_proposal is not None:
+        proposal = jnp.log(jnp.asarray(root_proposal))
+        root = root._replace(proposal=jnp.broadcast_to(proposal, (2 * num_roots, proposal.size)))
+    rule = by_weight(lambda key, weights: jax.lax.switch(scheme, SCHEMES, key, weights))
     output = spo.search.search(
         key,
-        enumeration.root_of(MDP, np.repeat(ROOT_STATES, num_roots)),
-        enumeration.model_fn_of(MDP),
+        root,
+        enumeration.model_fn_of(MDP, gamma),
         num_particles=num_particles,
         horizon=HORIZON,
         unroll=1,  # unrolled programs compile slowly; that they agree is tested in test_particles
         temperature=jnp.repeat(jnp.asarray(TEMPERATURES), num_roots),
-        resample_fn=lambda key, weights: jax.lax.switch(scheme, SCHEMES, key, weights),
-        **{"gamma": 0.9, **settings},
+        resampling=Resampling(rule=rule, **dict(resampling)),
+        **dict(settings),
     )
     return jax.tree.map(lambda x: x.reshape(len(ROOT_STATES), num_roots, *x.shape[1:]), output)
 
 
-def run(name, num_roots, num_particles, *, seed=0, scheme=resampling.multinomial, **settings):
-    settings = tuple({**SETTINGS[name], **settings}.items())
-    return _search(jax.random.key(seed), SCHEMES.index(scheme), num_roots, num_particles, settings)
+def run(
+    name,
+    num_roots,
+    num_particles,
+    *,
+    seed=0,
+    scheme=resampling.multinomial,
+    gamma=0.9,
+    root_proposal=None,
+    **settings,
+):
+    sizes = (num_roots, num_particles, tuple(SETTINGS[name].items()), gamma, root_proposal, tuple(settings.items()))
+    return _search(jax.random.key(seed), SCHEMES.index(scheme), *sizes)
 
 
 @functools.cache
@@ -158,15 +172,15 @@ def test_gamma():
 
 
 @pytest.mark.parametrize(
-    ("weight_fn", "score"),
+    ("score_fn", "score"),
     [
         (weighting.q_value, enumeration.q_value),
         (weighting.soft_advantage(0.3), enumeration.soft_advantage(0.3)),
     ],
     ids=["q", "soft"],
 )
-def test_other_weightings(weight_fn, score):
-    output = run("always", NUM_ROOTS[1024], 1024, weight_fn=weight_fn)
+def test_other_scores(score_fn, score):
+    output = run("always", NUM_ROOTS[1024], 1024, score_fn=score_fn)
     assert_unbiased(output.log_normaliser, exact(score=score))
     assert_posterior_is_right(output, exact(score=score))
 
@@ -175,7 +189,8 @@ def test_other_weightings(weight_fn, score):
 def test_root_proposal(correct):
     """A proposal takes the prior's place in the target, or, corrected for, leaves the target alone."""
     proposal = (0.2, 0.3, 0.5)
-    output = run("always", NUM_ROOTS[1024], 1024, root_proposal=proposal, correct_root_proposal=correct)
+    root_fn = proposals.corrected_root() if correct else None
+    output = run("always", NUM_ROOTS[1024], 1024, root_proposal=proposal, proposal=Proposal(root_fn=root_fn))
     answers = exact(root_proposal=proposal, correct=correct)
     assert_unbiased(output.log_normaliser, answers)
     assert_posterior_is_right(output, answers)
@@ -267,12 +282,11 @@ def test_depth_one_is_exact_importance_sampling():
         lambda key: spo.search.search(
             key,
             enumeration.root_of(deterministic, states),
-            enumeration.model_fn_of(deterministic),
+            enumeration.model_fn_of(deterministic, gamma=0.9),
             num_particles=32,
             horizon=1,
             temperature=temperature,
-            gamma=0.9,
-            resample_period=1,
+            resampling=Resampling(1),
         )
     )(jax.random.key(0))
     for root, state in enumerate(states):

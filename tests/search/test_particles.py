@@ -11,7 +11,7 @@ import scipy.stats
 
 import spo.search
 from oracles import enumeration
-from spo.search import ModelOutput, Particles, Root, resampling, smc
+from spo.search import ModelOutput, Particles, Resampling, Root, resampling, smc
 
 
 def test_copies_of_one_ancestor_branch_apart():
@@ -43,7 +43,7 @@ def test_copies_of_one_ancestor_branch_apart():
             num_particles=num_particles,
             horizon=2,
             temperature=1.0,
-            resample_period=1,
+            resampling=Resampling(1),
             unroll=1,
             with_ancestry=True,
         )
@@ -84,7 +84,9 @@ def test_a_resample_gathers_every_leaf(field):
     }
     before = Particles(**{name: owned.get(name, identity.astype(jnp.float32)) for name in Particles._fields})
     chosen = jnp.array([True, False, True])
-    after, ancestors = smc._resample(jax.random.key(1), before, chosen, resampling.multinomial)
+    after, ancestors = smc._resample_particles(
+        jax.random.key(1), before, chosen, resampling.by_weight(resampling.multinomial)
+    )
     ancestors = np.asarray(ancestors)
     np.testing.assert_array_equal(ancestors[1], np.arange(num_particles))
     assert not np.array_equal(ancestors[0], np.arange(num_particles))
@@ -107,12 +109,11 @@ def test_the_recorded_ancestry_tells_the_same_story():
         lambda key: spo.search.search(
             key,
             enumeration.root_of(mdp, states),
-            enumeration.model_fn_of(mdp),
+            enumeration.model_fn_of(mdp, gamma),
             num_particles=num_particles,
             horizon=horizon,
             temperature=temperature,
-            gamma=gamma,
-            resample_period=2,
+            resampling=Resampling(2),
             unroll=1,
             with_ancestry=True,
         )
@@ -145,13 +146,13 @@ def test_the_value_belongs_to_the_survivors():
             prior=jnp.zeros(4),
             value=jnp.zeros(()),
             reward=first.astype(jnp.float32),
-            discount=jnp.ones(()),
+            discount=jnp.full((), 0.5),
             ended=jnp.zeros((), bool),
         )
 
     output = jax.jit(
         lambda key, root: spo.search.search(
-            key, root, model_fn, num_particles=32, horizon=3, temperature=2.0, gamma=0.5, resample_period=1, unroll=1
+            key, root, model_fn, num_particles=32, horizon=3, temperature=2.0, resampling=Resampling(1), unroll=1
         )
     )(
         jax.random.key(0),
@@ -174,13 +175,13 @@ def test_an_end_counts_once(discount):
             prior=jnp.where(first, jnp.zeros(2), -jnp.inf),
             value=5.0 + nonsense,
             reward=action.astype(jnp.float32) + nonsense,
-            discount=discount + nonsense,
+            discount=0.5 * discount + nonsense,
             ended=first,
         )
 
     output = jax.jit(
         lambda key, root: spo.search.search(
-            key, root, model_fn, num_particles=64, horizon=4, temperature=1.0, gamma=0.5, resample_period=2, unroll=1
+            key, root, model_fn, num_particles=64, horizon=4, temperature=1.0, resampling=Resampling(2), unroll=1
         )
     )(jax.random.key(0), Root(prior=jnp.zeros((1, 2)), value=jnp.array([1.0]), state=jnp.zeros(1, jnp.int32)))
     bootstrap = 0.5 * discount * 5.0
@@ -197,12 +198,11 @@ def test_unrolling_changes_the_program_and_not_the_search():
             lambda key, unroll=unroll: spo.search.search(
                 key,
                 enumeration.root_of(mdp, np.array([0, 1, 2, 3])),
-                enumeration.model_fn_of(mdp),
+                enumeration.model_fn_of(mdp, gamma=0.9),
                 num_particles=8,
                 horizon=5,
                 temperature=1.0,
-                gamma=0.9,
-                resample_period=2,
+                resampling=Resampling(2),
                 unroll=unroll,
             )
         )(jax.random.key(0))

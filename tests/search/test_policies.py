@@ -10,9 +10,10 @@ import pytest
 
 import spo.search
 from oracles import enumeration
+from spo.search import Resampling
 
 B, A = 3, 4
-SIZES = {"num_particles": 16, "horizon": 3, "temperature": 1.0, "resample_period": 1, "unroll": 1}
+SIZES = {"num_particles": 16, "horizon": 3, "temperature": 1.0, "resampling": Resampling(1), "unroll": 1}
 
 
 def simple_root(**fields):
@@ -98,7 +99,7 @@ def test_model_runs_horizon_times_and_the_root_is_not_evaluated_again():
 
     root = simple_root(value=jnp.array([0.5, -0.5, 2.0]))
     for horizon, reward in ((4, 0.0), (5, 1.0), (6, 1.0)):
-        output = compiled(recurrent_fn, horizon=horizon, resample_period=None)(None, jax.random.key(0), root)
+        output = compiled(recurrent_fn, horizon=horizon, resampling=Resampling(None))(None, jax.random.key(0), root)
         np.testing.assert_allclose(output.search.value, reward)
         expected = np.broadcast_to(reward - np.asarray(root.value)[:, None], (B, 16))
         np.testing.assert_allclose(output.search.temperature_advantages, expected)
@@ -135,19 +136,19 @@ def test_invalid_actions_mask_the_root_only():
 
 
 def test_resamples_by_the_period_and_never_after_the_last_step():
-    def resampled(**settings):
-        output = compiled(horizon=5, **settings)(None, jax.random.key(0), simple_root())
+    def resampled(period, last=False):
+        output = compiled(horizon=5, resampling=Resampling(period, last=last))(None, jax.random.key(0), simple_root())
         return np.asarray(output.search.diagnostics.resampled[0]).tolist(), output
 
-    assert resampled(resample_period=2)[0] == [False, True, False, True, False]
-    assert resampled(resample_period=5)[0] == [False] * 5
-    pattern, output = resampled(resample_period=None)
+    assert resampled(2)[0] == [False, True, False, True, False]
+    assert resampled(5)[0] == [False] * 5
+    pattern, output = resampled(None)
     assert pattern == [False] * 5
     scores = np.asarray(output.search.temperature_advantages)
     np.testing.assert_allclose(
         output.search.weights, np.exp(scores) / np.exp(scores).sum(1, keepdims=True), rtol=1e-4, atol=1e-7
     )
-    pattern, output = resampled(resample_period=5, resample_last=True)
+    pattern, output = resampled(5, last=True)
     assert pattern == [False] * 4 + [True]
     np.testing.assert_allclose(output.search.weights, 1 / 16, rtol=1e-6)
 
@@ -155,16 +156,18 @@ def test_resamples_by_the_period_and_never_after_the_last_step():
 def test_the_last_resample_is_one_of_the_periods():
     """As in Algorithm 1: after step h only if p divides h, and where the effective sample size asks for one."""
 
-    def resampled(**settings):
-        output = compiled(horizon=5, resample_last=True, **settings)(None, jax.random.key(0), simple_root())
+    def resampled(period, ess_below=None):
+        output = compiled(horizon=5, resampling=Resampling(period, ess_below=ess_below, last=True))(
+            None, jax.random.key(0), simple_root()
+        )
         return np.asarray(output.search.diagnostics.resampled[0]).tolist(), np.asarray(output.search.weights[0])
 
-    pattern, weights = resampled(resample_period=2)
+    pattern, weights = resampled(2)
     assert pattern == [False, True, False, True, False]
     assert weights.std() > 0.0
-    assert resampled(resample_period=None)[0] == [False] * 5
-    assert resampled(resample_period=5, ess_threshold=1e-3)[0] == [False] * 5
-    assert resampled(resample_period=1)[0] == [True] * 5
+    assert resampled(None)[0] == [False] * 5
+    assert resampled(5, ess_below=1e-3)[0] == [False] * 5
+    assert resampled(1)[0] == [True] * 5
 
 
 def test_discount_comes_from_the_model_and_zero_ends():
@@ -182,7 +185,7 @@ def test_discount_comes_from_the_model_and_zero_ends():
             embedding,
         )
 
-    output = compiled(recurrent_fn, resample_period=None)(
+    output = compiled(recurrent_fn, resampling=Resampling(None))(
         None, jax.random.key(0), simple_root(value=jnp.ones(B)), temperature=jnp.array([1.0, 2.0, 4.0])
     )
     score = (2.0 + 0.5 * 8.0 - 1.0) + (3.0 + 0.0 - 8.0)
@@ -207,7 +210,7 @@ def test_meets_exact_enumeration():
             num_particles=256,
             horizon=3,
             temperature=0.8,
-            resample_period=1,
+            resampling=Resampling(1),
         )
     )(jax.random.key(0))
     weights = np.asarray(output.action_weights, np.float64)

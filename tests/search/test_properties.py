@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import spo.search
 from oracles import enumeration
-from spo.search import ModelOutput, Root, diagnostics
+from spo.search import ModelOutput, Resampling, Root, diagnostics
 
 hypothesis.settings.register_profile("search", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("search")
@@ -28,7 +28,7 @@ def floats(low, high):
 @functools.partial(jax.jit, static_argnames=("period", "gamma"))
 def _search(seed, reward, value, temperature, period=PERIOD, gamma=1.0):
     """The lopsided MDP with other rewards and values, both traced: one compilation for all examples."""
-    model_fn = enumeration.model_fn_of(MDP)
+    model_fn = enumeration.model_fn_of(MDP, gamma)
 
     def with_numbers(key, state, action):
         output = model_fn(key, state, action)
@@ -47,8 +47,7 @@ def _search(seed, reward, value, temperature, period=PERIOD, gamma=1.0):
         horizon=HORIZON,
         unroll=1,
         temperature=temperature,
-        resample_period=period,
-        gamma=gamma,
+        resampling=Resampling(period),
     )
 
 
@@ -194,7 +193,7 @@ def _recorded(seed, reward, value):
         horizon=HORIZON,
         unroll=1,
         temperature=3.0,
-        resample_period=None,
+        resampling=Resampling(None),
         with_ancestry=True,
     ).ancestry.log_weights
 
@@ -222,8 +221,7 @@ def test_ess_rule_freezes_each_root_on_its_own():
             num_particles=16,
             horizon=3,
             temperature=1.0,
-            resample_period=1,
-            ess_threshold=0.5,
+            resampling=Resampling(1, ess_below=0.5),
         )
     )(jax.random.key(0), Root(prior=jnp.zeros((2, 2)), value=jnp.zeros(2), state=jnp.arange(2)))
     np.testing.assert_array_equal(output.diagnostics.resampled[0], [True, True, False])

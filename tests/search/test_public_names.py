@@ -1,4 +1,4 @@
-"""What a user may import. Taking a name away breaks somebody's code, so it must break this test first."""
+"""The public names. Removing one breaks users' code, so it must break this test first."""
 
 import importlib
 import subprocess
@@ -14,26 +14,48 @@ PUBLIC = {
         "Diagnostics",
         "ModelFn",
         "ModelOutput",
+        "Node",
         "Particles",
         "PolicyOutput",
+        "Proposal",
+        "ProposeFn",
+        "Proposed",
+        "Readout",
+        "ReadoutInputs",
         "ResampleFn",
+        "Resampled",
+        "Resampling",
         "Root",
         "RootFn",
         "RootSamples",
+        "RootWeights",
+        "ScoreFn",
         "SearchOutput",
         "Step",
-        "WeightFn",
+        "TemperatureFn",
         "add_dirichlet_noise",
         "checked",
         "diagnostics",
+        "draw_ancestry",
         "mix_in_dirichlet",
+        "proposals",
+        "readouts",
         "resampling",
-        "roots",
         "search",
         "smc_policy",
         "weighting",
     ],
-    "spo.search.resampling": ["multinomial", "residual", "stratified", "systematic"],
+    "spo.search.resampling": [
+        "by_priority",
+        "by_weight",
+        "multinomial",
+        "residual",
+        "stratified",
+        "systematic",
+        "tempered",
+    ],
+    "spo.search.proposals": ["corrected", "corrected_root", "without_replacement"],
+    "spo.search.readouts": ["all_depths", "last"],
     "spo.search.weighting": ["advantage", "q_value", "soft_advantage"],
     "spo.distributions": [
         "Distribution",
@@ -46,7 +68,7 @@ PUBLIC = {
     ],
 }
 FIELDS = {
-    "Root": ("prior", "value", "state"),
+    "Root": ("prior", "value", "state", "proposal"),
     "ModelOutput": ("state", "prior", "value", "reward", "discount", "ended"),
     "SearchOutput": (
         "action",

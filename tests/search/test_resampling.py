@@ -13,7 +13,7 @@ import scipy.stats
 from blackjax.smc import resampling as blackjax_resampling
 
 import spo.search
-from spo.search import ModelOutput, Root, resampling
+from spo.search import ModelOutput, Resampling, Root, resampling
 
 SCHEMES = {
     "multinomial": resampling.multinomial,
@@ -151,7 +151,7 @@ class TestEdges:
 # --- Memory ---------------------------------------------------------------------------------------------------------
 
 
-def _lowered(num_particles, horizon, resample_fn, *, ess_threshold=None, with_ancestry=False):
+def _lowered(num_particles, horizon, scheme, *, ess_below=None, with_ancestry=False):
     def model_fn(key, state, action):
         return ModelOutput(
             state=state + action,
@@ -170,10 +170,8 @@ def _lowered(num_particles, horizon, resample_fn, *, ess_threshold=None, with_an
             num_particles=num_particles,
             horizon=horizon,
             temperature=1.0,
-            resample_period=2,
+            resampling=Resampling(2, resampling.by_weight(scheme), ess_below),
             unroll=1,
-            resample_fn=resample_fn,
-            ess_threshold=ess_threshold,
             with_ancestry=with_ancestry,
         )
 
@@ -194,7 +192,7 @@ def _sizes(jaxpr):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_no_table_of_n_by_n(name):
     num_particles = 4096
-    largest = max(_sizes(_lowered(num_particles, 4, SCHEMES[name], ess_threshold=0.5).jaxpr.jaxpr))
+    largest = max(_sizes(_lowered(num_particles, 4, SCHEMES[name], ess_below=0.5).jaxpr.jaxpr))
     assert num_particles <= largest <= 16 * num_particles
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import spo.search
 from spo.distributions import Gaussian, gaussian
-from spo.search import ModelOutput, Root
+from spo.search import ModelOutput, Resampling, Root
 
 B, N, A = 3, 8, 4
-SIZES = {"num_particles": N, "horizon": 3, "temperature": 1.0, "resample_period": 1, "unroll": 1}
+SIZES = {"num_particles": N, "horizon": 3, "temperature": 1.0, "resampling": Resampling(1), "unroll": 1}
 KEY = jax.random.key(0)
 ROOT = Root(prior=jnp.zeros((B, A)), value=jnp.zeros(B), state=jnp.arange(B))
 
@@ -46,15 +46,19 @@ def both_ways(call):
         ({"num_particles": 2.0}, "num_particles must be"),
         ({"horizon": 0}, "horizon must be"),
         ({"horizon": True}, "horizon must be"),
-        ({"resample_period": 0}, "resample_period must be .* or None"),
+        ({"resampling": Resampling(0)}, r"Resampling.period must be .* or None"),
         ({"unroll": 0}, "unroll must be"),
-        ({"ess_threshold": 0.0}, "ess_threshold"),
-        ({"ess_threshold": 1.5}, "ess_threshold"),
-        ({"ess_threshold": 0.5, "resample_period": None}, "ess_threshold needs a resample_period"),
+        ({"resampling": Resampling(1, ess_below=0.0)}, "ess_below"),
+        ({"resampling": Resampling(1, ess_below=1.5)}, "ess_below"),
+        ({"resampling": Resampling(None, ess_below=0.5)}, "ess_below needs a period"),
         ({"temperature": jnp.ones(2)}, "temperature must be a scalar or have shape"),
-        ({"correct_root_proposal": True}, "needs a root_proposal"),
-        ({"root_proposal": jnp.zeros((B, A + 1))}, "root_proposal must have the shape and dtype of root.prior"),
-        ({"root": ROOT._replace(value=jnp.zeros((B, 1)))}, "root.value must have shape"),
+        (
+            {"root": ROOT._replace(proposal=jnp.zeros((B, A + 1)))},
+            "root.proposal must have the shape and dtype of root.prior",
+        ),
+        ({"root": ROOT._replace(value=jnp.zeros((B, N, 1)))}, "root.value must have shape"),
+        ({"root": ROOT._replace(value=jnp.zeros((B, 1)))}, "N must be num_particles = 8"),
+        ({"root": ROOT._replace(value=jnp.zeros((B, N)))}, "root.state must have the leading axes B, N = 3, 8"),
         ({"root": ROOT._replace(value=jnp.zeros(B, int))}, "root.value must be floating point"),
         ({"root": ROOT._replace(state={"x": jnp.zeros(B + 1)})}, r"root.state\['x'\] must have the leading axis"),
         ({"root": ROOT._replace(prior=jnp.zeros((B + 1, A)))}, "root.prior must have the leading axis"),
@@ -162,8 +166,8 @@ def assert_only_this_root_is_invalid(bad, good, root):
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[others], y[others]), bad, good)
 
 
-@functools.partial(jax.jit, static_argnames=("settings",))
-def _faulty(fault, temperature, prior, settings=()):
+@functools.partial(jax.jit, static_argnames=("resampling",))
+def _faulty(fault, temperature, prior, resampling=SIZES["resampling"]):
     """A model with the fault of `fault` [H, field] at that depth, for root 1 and root action-independent."""
 
     def model(key, state, action):
@@ -180,13 +184,13 @@ def _faulty(fault, temperature, prior, settings=()):
         )
 
     root = Root(prior=prior, value=jnp.zeros(B), state={"root": jnp.arange(B), "depth": jnp.zeros(B, jnp.int32)})
-    return search(root, model, temperature=temperature, **dict(settings))
+    return search(root, model, temperature=temperature, resampling=resampling)
 
 
 NO_FAULT = np.zeros((3, 4), np.float32)
 
 
-@pytest.mark.parametrize("settings", [(), (("ess_threshold", 0.9),), (("resample_last", True),)], ids=str)
+@pytest.mark.parametrize("resampling", [Resampling(1), Resampling(1, ess_below=0.9), Resampling(1, last=True)], ids=str)
 @pytest.mark.parametrize(
     ("depth", "field", "value"),
     [
@@ -200,12 +204,12 @@ NO_FAULT = np.zeros((3, 4), np.float32)
         (1, 3, 1.0),
     ],
 )
-def test_fault_of_the_model(depth, field, value, settings):
+def test_fault_of_the_model(depth, field, value, resampling):
     fault = NO_FAULT.copy()
     fault[depth, field] = value
     temperature = jnp.ones(B)
-    bad = _faulty(fault, temperature, ROOT.prior, settings)
-    assert_only_this_root_is_invalid(bad, _faulty(NO_FAULT, temperature, ROOT.prior, settings), 1)
+    bad = _faulty(fault, temperature, ROOT.prior, resampling)
+    assert_only_this_root_is_invalid(bad, _faulty(NO_FAULT, temperature, ROOT.prior, resampling), 1)
 
 
 @pytest.mark.parametrize("weighting", ["advantage", "q_value"])
@@ -232,8 +236,8 @@ def test_what_a_critic_says_of_an_end_never_counts(value, weighting):
         num_particles=64,
         horizon=3,
         temperature=1.0,
-        resample_period=None,
-        weight_fn=getattr(spo.search.weighting, weighting),
+        resampling=Resampling(None),
+        score_fn=getattr(spo.search.weighting, weighting),
     )
     assert np.all(output.diagnostics.valid)
     # All that ended have weight e and return 1, the others 1 and 0.
@@ -314,7 +318,7 @@ def test_nothing_after_an_end_is_a_fault():
 @functools.cache
 def _checked():
     policy = functools.partial(
-        spo.search.smc_policy, recurrent_fn=recurrent_fn, num_particles=N, horizon=2, resample_period=1, unroll=1
+        spo.search.smc_policy, recurrent_fn=recurrent_fn, num_particles=N, horizon=2, resampling=Resampling(1), unroll=1
     )
     return jax.jit(spo.search.checked(policy))
 

@@ -9,15 +9,25 @@ import numpy as np
 import pytest
 
 import spo.search
-from spo.search import ModelOutput, Root, Step, weighting
+from spo.search import ModelOutput, Resampling, Root, Step, weighting
+from spo.search.smc import BatchedModel
 
 RLAX = json.loads((Path(__file__).parents[1] / "oracles" / "rlax_numbers.json").read_text())
 STEP = Step(
+    state=None,
+    action=jnp.int32(1),
+    next_state=None,
     reward=jnp.float32(2.0),
     discount=jnp.float32(0.5),
     value=jnp.float32(3.0),
     next_value=jnp.float32(10.0),
+    prior=jnp.zeros(2),
+    next_prior=jnp.zeros(2),
     log_prob=jnp.float32(-0.25),
+    ended=jnp.bool_(False),
+    depth=jnp.int32(0),
+    temperature=jnp.float32(1.0),
+    log_weight=jnp.float32(0.0),
 )
 
 
@@ -35,13 +45,13 @@ def test_depth_one_is_the_e_step_of_mpo(case):
     num_particles, gamma, value = q_values.size, 0.9, 0.7
     next_value = jnp.linspace(-1.0, 1.0, num_particles)
 
-    def model_fn(key, state, action):  # steps all particles itself, so it can give each its own Q-value
+    def step(key, state, action):  # steps all particles together, so that each gets its own Q-value
         return ModelOutput(
             state=state,
             prior=jnp.zeros((1, num_particles, 2)),
             value=next_value[None],
             reward=(q_values - gamma * next_value)[None],
-            discount=jnp.ones((1, num_particles)),
+            discount=jnp.full((1, num_particles), gamma),
             ended=jnp.zeros((1, num_particles), bool),
         )
 
@@ -49,13 +59,11 @@ def test_depth_one_is_the_e_step_of_mpo(case):
         lambda key, root: spo.search.search(
             key,
             root,
-            model_fn,
+            BatchedModel(step),
             num_particles=num_particles,
             horizon=1,
             temperature=case["temperature"],
-            gamma=gamma,
-            resample_period=None,
-            vmap_model=False,
+            resampling=Resampling(None),
         )
     )(jax.random.key(0), Root(prior=jnp.zeros((1, 2)), value=jnp.array([value]), state=jnp.zeros(1)))
     np.testing.assert_allclose(output.weights[0], case["weights"], rtol=2e-4, atol=1e-7)

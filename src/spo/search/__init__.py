@@ -1,25 +1,36 @@
-"""Sequential Monte Carlo planning for JAX: what mctx is to tree search, for discrete and continuous actions.
+"""Sequential Monte Carlo planning for JAX, for discrete and continuous actions.
 
-`search` is the planner; `smc_policy` is the same planner behind mctx's interface. Both take a model as a function.
+`search` is the planner; `smc_policy` is the same planner with mctx's interface. Both take a model as a function.
 """
 
-from spo.search import diagnostics, resampling, roots, weighting
+from spo.search import diagnostics, proposals, readouts, resampling, weighting
 from spo.search.base import (
     Ancestry,
     Diagnostics,
     ModelFn,
     ModelOutput,
+    Node,
     Particles,
     PolicyOutput,
+    Proposal,
+    Proposed,
+    ProposeFn,
+    Readout,
+    ReadoutInputs,
+    Resampled,
     ResampleFn,
     Root,
     RootFn,
     RootSamples,
+    RootWeights,
+    ScoreFn,
     SearchOutput,
     Step,
-    WeightFn,
+    TemperatureFn,
 )
+from spo.search.drawing import draw_ancestry
 from spo.search.policies import add_dirichlet_noise, checked, mix_in_dirichlet, smc_policy
+from spo.search.resampling import Resampling
 from spo.search.smc import search
 
 __all__ = [
@@ -27,21 +38,33 @@ __all__ = [
     "Diagnostics",
     "ModelFn",
     "ModelOutput",
+    "Node",
     "Particles",
     "PolicyOutput",
+    "Proposal",
+    "ProposeFn",
+    "Proposed",
+    "Readout",
+    "ReadoutInputs",
     "ResampleFn",
+    "Resampled",
+    "Resampling",
     "Root",
     "RootFn",
     "RootSamples",
+    "RootWeights",
+    "ScoreFn",
     "SearchOutput",
     "Step",
-    "WeightFn",
+    "TemperatureFn",
     "add_dirichlet_noise",
     "checked",
     "diagnostics",
+    "draw_ancestry",
     "mix_in_dirichlet",
+    "proposals",
+    "readouts",
     "resampling",
-    "roots",
     "search",
     "smc_policy",
     "weighting",

@@ -1,4 +1,4 @@
-"""Numbers about a set of weighted particles, for one root."""
+"""Statistics of a set of weighted particles, for one root."""
 
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ from spo.types import Array, Float, Integer
 
 
 class WeightSummary(NamedTuple):
-    """What one pass over unnormalised log-weights tells."""
+    """Statistics of unnormalised log-weights."""
 
-    ess: Float[Array, ""]  # effective sample size 1 / Σ w̄²: N for equal weights, 1 when one particle has it all
+    ess: Float[Array, ""]  # effective sample size 1 / Σ w̄²: N for equal weights, 1 when one particle has all the weight
     entropy: Float[Array, ""]  # −Σ w̄ log w̄ in nats
-    log_mean: Float[Array, ""]  # log (1/N) Σ w, this stretch's factor of the normaliser
+    log_mean: Float[Array, ""]  # log (1/N) Σ w, the factor of the normaliser since the last resample
 
 
 def summarise_weights(log_weights: Float[Array, " N"]) -> WeightSummary:
-    """All three from the sums Σ w, Σ w² and Σ w log w, which one kernel computes together."""
+    """Computes all three from the sums Σ w, Σ w² and Σ w log w, which fuse into one kernel."""
     largest = jnp.max(log_weights)
     log_ratios = log_weights - largest
     ratios = jnp.exp(log_ratios)
@@ -31,7 +31,7 @@ def summarise_weights(log_weights: Float[Array, " N"]) -> WeightSummary:
 
 
 def count_distinct(labels: Integer[Array, " N"], num_labels: int) -> Integer[Array, ""]:
-    """How many different labels 0 .. num_labels - 1 there are."""
+    """Counts the different labels 0 .. num_labels - 1."""
     return jnp.sum(jnp.zeros(num_labels, bool).at[labels].set(True))
 
 

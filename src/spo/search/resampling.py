@@ -1,18 +1,31 @@
-"""Which particles live on: schemes that draw N ancestors from N weights, for one root.
+"""Resampling: rules that redraw the N particles of one root in proportion to their weights.
 
-All of them are unbiased, E[copies of n] = N · weights[n], which is what keeps the estimate of Z unbiased; they
-differ in how much the number of copies varies around that. Memory is of order N: there is no N x N table.
+A rule is a function `(key, particles) -> Resampled` of the particles of one root. It returns the index of each
+particle's ancestor and the log-weights after the resample. `Resampling` says when a rule is applied.
+
+The schemes `multinomial`, `stratified`, `systematic` and `residual` draw ancestors from weights that sum to 1. All are
+unbiased, E[copies of n] = N · weights[n], and so is the estimate of Z. They differ in the variance of the number of
+copies. Memory is of order N: there is no N x N table.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from spo.search.base import Particles, Resampled, ResampleFn
+from spo.search.validation import check_positive_int
 from spo.types import Array, Float, Integer, PRNGKey
 
-# Up to this size comparing everything with everything is one fused kernel and faster than a binary search.
+#: Draws ancestors: (key, weights [N] that sum to 1) -> indices [N], with E[copies of n] = N · weights[n].
+Scheme = Callable[[PRNGKey, Float[Array, " N"]], Integer[Array, " N"]]
+
+# Up to this size, comparing all pairs is one fused kernel and faster than a binary search.
 _COMPARE_ALL_UP_TO = 64
 
 
+# --- Schemes ----------------------------------------------------------------------------------------------------------
 def multinomial(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"]:
     """N independent draws (the paper's choice)."""
     return _inverse_cdf(weights, jax.random.uniform(key, weights.shape, weights.dtype))
@@ -24,26 +37,86 @@ def stratified(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"
 
 
 def systematic(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"]:
-    """One draw shifts a comb of N equally spaced teeth: copies of n are N·w rounded down or up."""
+    """N equally spaced positions with one random offset: particle n gets N·w copies, rounded down or up."""
     offset = jax.random.uniform(key, (), weights.dtype)
     return _inverse_cdf(weights, _comb(jnp.broadcast_to(offset, weights.shape)))
 
 
 def residual(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"]:
-    """floor(N·w) copies for certain, the rest drawn from what the rounding left over."""
+    """floor(N·w) copies of each particle, and independent draws from the remainders for the rest."""
     num_particles = weights.shape[0]
     certain = jnp.floor(num_particles * weights)
     remainder = num_particles * weights - certain
-    # The first sum(certain) slots hold the certain copies: slot k goes to the first n whose running count exceeds k.
+    # The first sum(certain) slots hold the certain copies: slot k belongs to the first n whose running count exceeds k.
     slot = jnp.arange(num_particles)
     running_count = jnp.cumsum(certain).astype(slot.dtype)
-    # With nothing left over (all N·w whole) every slot is certain and the draws below are never looked at.
+    # If all N·w are whole numbers, every slot is certain and the draws below are not used.
     drawn = _inverse_cdf(remainder, jax.random.uniform(key, weights.shape, weights.dtype))
     return jnp.where(slot < running_count[-1], _count_not_above(running_count, slot), drawn)
 
 
+# --- Rules ------------------------------------------------------------------------------------------------------------
+def by_weight(scheme: Scheme) -> ResampleFn:
+    """Draws ancestors by `scheme` in proportion to the weights; all weights are 1 afterwards."""
+
+    def rule(key: PRNGKey, particles: Particles) -> Resampled:
+        ancestors = scheme(key, jax.nn.softmax(particles.log_weights))
+        return Resampled(ancestors, jnp.zeros_like(particles.log_weights))
+
+    return rule
+
+
+def tempered(exponent: float, scheme: Scheme = systematic) -> ResampleFn:
+    """Draws ancestors in proportion to weights ** exponent and keeps the rest of the weight.
+
+    An exponent of 1 is `by_weight`. With 0, ancestors are drawn without regard to the weights. The estimate of Z stays
+    unbiased for any exponent.
+    """
+    if not 0.0 <= exponent <= 1.0:
+        raise ValueError(f"exponent must lie between 0 and 1, got {exponent}.")
+    return by_priority(lambda particles: exponent * particles.log_weights, scheme)
+
+
+def by_priority(log_priority_fn: Callable[[Particles], Float[Array, " N"]], scheme: Scheme = systematic) -> ResampleFn:
+    """Draws ancestors in proportion to priorities of your own and corrects the weights by weight / priority.
+
+    `log_priority_fn(particles)` returns unnormalised log-priorities [N]. A priority of weight · exp(look-ahead) is
+    auxiliary resampling. Particles with positive weight need a positive priority. The estimate of Z stays unbiased.
+    """
+
+    def rule(key: PRNGKey, particles: Particles) -> Resampled:
+        log_priorities = jax.nn.log_softmax(log_priority_fn(particles))
+        ancestors = scheme(key, jnp.exp(log_priorities))
+        # Weight relative to the mean weight, over priority relative to the mean priority.
+        log_weights = jax.nn.log_softmax(particles.log_weights) - log_priorities
+        return Resampled(ancestors, log_weights[ancestors])
+
+    return rule
+
+
+class Resampling(NamedTuple):
+    """When and how particles are resampled."""
+
+    period: int | None  # after every so many steps, except after the last; None: never
+    rule: ResampleFn = by_weight(systematic)  # the paper's is by_weight(multinomial)
+    ess_below: float | None = None  # only roots whose effective sample size is below this fraction of N; None: all
+    last: bool = False  # also after the last step, if `period` divides the horizon (the paper's setting)
+
+    def check(self) -> None:
+        """Raises a ValueError if a field has a value that the search can't use."""
+        if self.period is not None:
+            check_positive_int("Resampling.period", self.period, hint=" or None to never resample")
+        if self.ess_below is not None:
+            if not 0.0 < self.ess_below <= 1.0:
+                raise ValueError(
+                    f"Resampling.ess_below is a fraction of the particles in (0, 1], got {self.ess_below}."
+                )
+            if self.period is None:
+                raise ValueError("Resampling.ess_below needs a period: 1 looks at the weights after every step.")
+
+
 def _comb(offsets: Float[Array, " N"]) -> Float[Array, " N"]:
-    """(n + offset_n) / N, kept below 1: rounding may lift the last tooth to 1.0, past the end of every CDF."""
+    """(n + offset_n) / N, kept below 1: rounding may lift the last position to 1.0, past the end of every CDF."""
     num_particles = offsets.shape[0]
     below_one = jnp.nextafter(jnp.ones((), offsets.dtype), jnp.zeros((), offsets.dtype))
     return jnp.minimum((jnp.arange(num_particles) + offsets) / num_particles, below_one)
@@ -51,14 +124,14 @@ def _comb(offsets: Float[Array, " N"]) -> Float[Array, " N"]:
 
 def _inverse_cdf(weights: Float[Array, " N"], positions: Float[Array, " N"]) -> Integer[Array, " N"]:
     """For each position u in [0, 1) the first n with cdf(n) > u. A particle of weight 0 is never chosen."""
-    # A parallel cumulative sum may rise by a rounding error where the weight is 0; cummax takes that out.
+    # A parallel cumulative sum may rise by a rounding error where the weight is 0; cummax removes that.
     cdf = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
     ancestors = _count_not_above(cdf, positions * cdf[-1])
-    # Only NaN weights get past the end. The caller marks such a root invalid; here it must just stay inside the array.
+    # Only NaN weights get past the end. The search marks such a root as invalid; the index must stay in range.
     return jnp.minimum(ancestors, weights.shape[0] - 1)
 
 
 def _count_not_above(sorted_values: Array, queries: Array) -> Integer[Array, " N"]:
-    """How many of the sorted values are <= each query."""
+    """Returns how many of the sorted values are <= each query."""
     method = "compare_all" if sorted_values.shape[0] <= _COMPARE_ALL_UP_TO else "scan_unrolled"
     return jnp.searchsorted(sorted_values, queries, side="right", method=method)

@@ -1,52 +1,141 @@
-"""The engine: sequential Monte Carlo over imagined trajectories (paper, Algorithm 1), for many roots at once.
+"""The search: sequential Monte Carlo over simulated trajectories (paper, Algorithm 1), for many roots at once.
 
-N particles start at each root. At every depth each draws an action from its prior, the model steps it, and its weight
-grows by exp(score / temperature); every `resample_period` depths the particles are redrawn in proportion to their
-weights. The first actions of the particles, weighted, estimate the improved policy q at the root.
+N particles start at each root. At every depth each particle draws an action, the model steps it, and its weight grows
+by exp(score / temperature). Every `period` depths the particles are redrawn in proportion to their weights. The first
+actions of the particles, weighted, estimate the improved policy q at the root.
 
-The target, whose root marginal the read-out meets as N grows:
+The target distribution over trajectories, whose root marginal the read-out estimates:
 
     P(τ) ∝ π̃(a_0|s_0) · Π_{t≥1} π(a_t|s_t) · Π_t T(s_{t+1}|s_t,a_t) · exp(Σ_t score_t / temperature)
 
-where each trajectory stops at its end and π̃ is what the root actions are drawn from (the prior, noise included).
+A trajectory stops at its end. π̃ is the distribution of the root actions: the prior, or `Root.proposal`.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.search import diagnostics, resampling, validation, weighting
+from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     Ancestry,
     Diagnostics,
     ModelFn,
+    ModelOutput,
+    Node,
     Particles,
-    Prior,
+    Proposal,
+    Proposed,
+    Readout,
+    ReadoutInputs,
     ResampleFn,
     Root,
-    RootFn,
+    RootSamples,
+    ScoreFn,
     SearchOutput,
     Step,
-    WeightFn,
+    TemperatureFn,
 )
 from spo.search.diagnostics import WeightSummary
+from spo.search.resampling import Resampling
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey
 
 
+def search(
+    key: PRNGKey,
+    root: Root,
+    model_fn: "ModelFn | BatchedModel",
+    *,
+    num_particles: int,
+    horizon: int,
+    temperature: Float[Array, "..."] | float | TemperatureFn,
+    resampling: Resampling,
+    distribution: Distribution = distributions.categorical,
+    score_fn: ScoreFn = weighting.advantage,
+    proposal: Proposal = Proposal(),  # noqa: B008 (immutable)
+    readout: Readout = readouts.last,
+    unroll: int = 4,
+    with_ancestry: bool = False,
+) -> SearchOutput:
+    """Searches from B roots with N particles each and estimates the improved policy.
+
+    Args:
+      key: random key.
+      root: prior, value and state of the roots, each with a leading axis B.
+      model_fn: `(key, state, action) -> ModelOutput` for one particle: a simulator or a learned model. It runs
+        B x N x h times, each with its own key. The discount that it returns contains γ.
+      num_particles: N.
+      horizon: h, the number of steps that each particle looks ahead.
+      temperature: η > 0, a scalar or one per root. With a low temperature the best particle decides, with a high one
+        the prior. A function `(depth, ess) -> temperature` lets it follow the depth or the effective sample size.
+      resampling: when and how particles are redrawn: `Resampling(period=4)`.
+      distribution: the family that `prior` parametrises: `spo.distributions.categorical`, `gaussian`, ...
+      score_fn: score of a step (`spo.search.weighting`).
+      proposal: how actions are drawn, if not from the prior (`spo.search.proposals`).
+      readout: how the improved policy is estimated from the particles (`spo.search.readouts`).
+      unroll: number of depths per iteration of the compiled loop. A larger number runs faster for small models and
+        takes longer to compile. Use 1 for a model that is slow to compile.
+      with_ancestry: record every particle at every depth (memory of order N · h).
+
+    Returns:
+      The estimated policy, a sampled action, diagnostics and the quantities that learning needs. An invalid root (NaN
+      from the model, a traced temperature that is not positive, no valid action) gets NaN weights, action -1 (NaN if
+      continuous) and `diagnostics.valid` False. Other roots are not affected.
+    """
+    num_roots = validation.check_root(root, num_particles)
+    validation.check_sizes(num_particles, horizon, unroll)
+    resampling.check()
+    validation.check_distribution(distribution, proposals.proposal_of(root))
+    if readout is readouts.all_depths and resampling.last:
+        raise ValueError("readouts.all_depths reads the weights of every depth: Resampling.last must be False.")
+    functions = _Functions(
+        model_fn=_over_roots_and_particles(model_fn),
+        distribution=distribution,
+        score_fn=score_fn,
+        propose_fn=proposal.step_fn or proposals.from_prior(distribution),
+        temperature_fn=_temperature_fn(temperature, num_roots),
+        resampling=resampling,
+        readout=readout,
+    )
+    key_root, key_steps, key_resample, key_last, key_action = jax.random.split(key, 5)
+    samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
+    loop = _start(root, samples, functions, with_ancestry)
+    loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
+    loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
+    return _read_out(key_action, loop, records, samples, functions, horizon)
+
+
+class BatchedModel(NamedTuple):
+    """A model that steps all particles itself: one key, states and actions with leading axes [B, N]."""
+
+    step: Callable[[PRNGKey, Any, Action], ModelOutput]
+
+
+class _Functions(NamedTuple):
+    """The functions that define a search. `model_fn` and `temperature_fn` take batches, the others do not."""
+
+    model_fn: Callable[[PRNGKey, Any, Action], ModelOutput]
+    distribution: Distribution
+    score_fn: ScoreFn
+    propose_fn: Callable[[PRNGKey, Node], Proposed]
+    temperature_fn: Callable[[Array, Float[Array, "B N"]], Float[Array, " B"]]
+    resampling: Resampling
+    readout: Readout
+
+
 class _Loop(NamedTuple):
-    """What one depth hands to the next. Particles own the first field, roots the others."""
+    """The carry from one depth to the next."""
 
     particles: Particles
     log_normaliser: Float[Array, " B"]  # of the resamples so far
     temperature_advantages: Float[Array, "B N"]  # per root sample, hence not moved by a resample
-    resampled: Bool[Array, " B"]  # has there been any resample? It freezes the line above
+    resampled: Bool[Array, " B"]  # a resample has happened: `temperature_advantages` is final
     num_root_actions: Integer[Array, " B"]  # only a resample changes it
-    root_weights: Float[Array, "B N"] | None  # per root sample, summed over depths: only where they are read out
-    parent: Integer[Array, "B N"] | None  # only when ancestry is recorded
+    readout: Any  # [B, ...] the carry of the read-out
+    parent: Integer[Array, "B N"] | None  # only if the ancestry is recorded
 
 
 class _Lineage(NamedTuple):
@@ -55,11 +144,13 @@ class _Lineage(NamedTuple):
     parent: Integer[Array, "B N"]
     action: Action
     reward: Float[Array, "B N"]
+    value: Float[Array, "B N"]
+    ended: Bool[Array, "B N"]
     log_weights: Float[Array, "B N"]
 
 
 class _Record(NamedTuple):
-    """What one depth leaves behind for people to look at."""
+    """Diagnostics of one depth."""
 
     weights: WeightSummary
     num_live: Integer[Array, " B"]
@@ -69,296 +160,396 @@ class _Record(NamedTuple):
     lineage: _Lineage | None
 
 
-def search(
-    key: PRNGKey,
-    root: Root,
-    model_fn: ModelFn,
-    *,
-    num_particles: int,
-    horizon: int,
-    temperature: Float[Array, "..."] | float,
-    resample_period: int | None,
-    distribution: Distribution = distributions.categorical,
-    gamma: float = 1.0,
-    weight_fn: WeightFn = weighting.advantage,
-    resample_fn: ResampleFn = resampling.systematic,
-    ess_threshold: float | None = None,
-    resample_last: bool = False,
-    readout: Literal["last", "all_depths"] = "last",
-    root_proposal: Prior | None = None,
-    correct_root_proposal: bool = False,
-    root_fn: RootFn | None = None,
-    vmap_model: bool = True,
-    unroll: int = 4,
-    with_ancestry: bool = False,
-) -> SearchOutput:
-    """Searches from B roots with N particles each and reads out the improved policy.
-
-    Args:
-      key: used once.
-      root: prior, value and state of the roots, each with a leading axis B.
-      model_fn: `(key, state, action) -> ModelOutput`, for one particle. A simulator and a learned model are the same to
-        the search. Every particle brings its own key, so a stochastic model draws its own future for each.
-      num_particles: N.
-      horizon: h, how many steps each particle looks ahead. `model_fn` runs B x N x h times, and nothing else is costly.
-      temperature: η > 0, a scalar or one per root. Low: greedy for the best particle; high: the prior.
-      resample_period: p. Resample after every p-th step except the last; None: never.
-      distribution: the family that `prior` parametrises: `spo.distributions.categorical`, `gaussian`, ...
-      gamma: search discount, multiplying the discount that `model_fn` returns.
-      weight_fn: how a step is scored (`spo.search.weighting`).
-      resample_fn: how ancestors are drawn (`spo.search.resampling`). The paper's is multinomial; systematic has less
-        variance at the same cost.
-      ess_threshold: resample (at the depths that `resample_period` allows) only the roots whose effective sample size
-        is below this fraction of N. None: always.
-      resample_last: resample after the last step too where p divides h, as the paper does, and so read out uniform
-        weights. Reading the weights without that draw has the same mean and less variance.
-      readout: "last": the particles' first actions with their weights after the last step. "all_depths": the root
-        samples with the mean over depths of what their descendants weighed, so that no resample erases a root action.
-      root_proposal: what root actions are drawn from instead of `root.prior`, e.g. the prior with exploration noise. It
-        takes the prior's place in the target, unless
-      correct_root_proposal: weights root samples by prior / proposal, so that the target is that of the prior.
-      root_fn: how root actions are drawn (`spo.search.roots`). None: independently, from the proposal.
-      vmap_model: False if `model_fn` steps all particles itself: one key, states and actions with leading axes [B, N].
-      unroll: how many depths are written out in a row in the compiled program. More is faster for small models (0.1 ms
-        for a whole search on a GPU) and takes longer to compile: 1 for a model that is slow to compile.
-      with_ancestry: record parents, actions, rewards and weights of every depth (memory of order N · h).
-
-    A bad root (NaN from the model, a traced temperature that is not positive, no valid action) gets NaN weights, action
-    -1 (NaN if continuous) and `diagnostics.valid` False. Other roots are not touched.
-    """
-    num_roots = validation.check_root(root)
-    validation.check_sizes(num_particles, horizon, resample_period, ess_threshold, unroll)
-    validation.check_proposal(root.prior, root_proposal, correct_root_proposal)
-    validation.check_readout(readout, resample_last)
-    proposal = root.prior if root_proposal is None else root_proposal
-    validation.check_distribution(distribution, proposal)
-    temperature = validation.check_temperature(temperature, num_roots)
-    dtype = temperature.dtype
-    num_actions = distribution.num_actions(root.prior)
-    itself = jnp.broadcast_to(jnp.arange(num_particles), (num_roots, num_particles))
-    everyone = jnp.ones(num_roots, bool)
-    key_root, key_steps, key_resample, key_last, key_action = jax.random.split(key, 5)
-
-    # --- Root: N first actions each -----------------------------------------------------------------------------------
-    if root_fn is None:
-        root_keys = jax.random.split(key_root, (num_roots, num_particles))
-        root_actions = jax.vmap(jax.vmap(distribution.sample, in_axes=(0, None)))(root_keys, proposal)
-        log_weights = jnp.zeros((num_roots, num_particles), dtype)
+# --- The root: N particles and their first actions (Algorithm 1, lines 1, 2 and 4) ------------------------------------
+def _draw_root_actions(
+    key: PRNGKey, root: Root, num_particles: int, proposal: Proposal, functions: _Functions
+) -> RootSamples:
+    """Draws N first actions per root, [B, N, ...]. A root without a valid action gets NaN log-weights."""
+    num_roots = root.value.shape[0]
+    first_proposal = proposals.proposal_of(root)
+    depth = jnp.zeros((), jnp.int32)
+    temperature = functions.temperature_fn(depth, jnp.zeros((num_roots, num_particles)))
+    log_weights = jnp.zeros((num_roots, num_particles), temperature.dtype)
+    if proposal.root_fn is not None:
+        draw = jax.vmap(proposal.root_fn, in_axes=(0, 0, None))
+        actions, log_weights = draw(jax.random.split(key, num_roots), root, num_particles)
+        log_weights = log_weights.astype(temperature.dtype)
+    elif proposal.step_fn is not None:
+        actions, log_weights = _propose(key, depth, _spread_root(root, log_weights), temperature, functions)
     else:
-        draw = jax.vmap(root_fn, in_axes=(0, 0, None))
-        root_actions, log_weights = draw(jax.random.split(key_root, num_roots), proposal, num_particles)
-        log_weights = log_weights.astype(dtype)
-    if correct_root_proposal:
-        log_prob = jax.vmap(jax.vmap(distribution.log_prob, in_axes=(None, 0)))
-        log_weights += (log_prob(root.prior, root_actions) - log_prob(proposal, root_actions)).astype(dtype)
-    log_weights = _poison(log_weights, jax.vmap(distribution.is_valid)(proposal)[:, None])
-    root_log_weights = log_weights
+        keys = jax.random.split(key, (num_roots, num_particles))
+        actions = jax.vmap(jax.vmap(functions.distribution.sample, in_axes=(0, None)))(keys, first_proposal)
+    valid = jax.vmap(functions.distribution.is_valid)(first_proposal)
+    return RootSamples(actions, _nan_unless(valid[:, None], log_weights))
+
+
+def _spread_root(root: Root, log_weights: Float[Array, "B N"]) -> Particles:
+    """N particles at each root."""
+    num_roots, num_particles = log_weights.shape
+    is_belief = root.value.ndim == 2
 
     def spread(x: Array) -> Array:
         return jnp.broadcast_to(x[:, None], (num_roots, num_particles, *x.shape[1:]))
 
-    particles = Particles(
-        state=jax.tree.map(spread, root.state),
+    value = root.value.astype(log_weights.dtype)
+    root_index = _identity_ancestors(num_roots, num_particles)
+    return Particles(
+        state=root.state if is_belief else jax.tree.map(spread, root.state),
         prior=jax.tree.map(spread, root.prior),
-        value=spread(root.value.astype(dtype)),
+        value=value if is_belief else spread(value),
         log_weights=log_weights,
-        root_index=itself,
-        live=jnp.ones_like(itself, bool),
+        root_index=root_index,
+        live=jnp.ones_like(root_index, bool),
         rewards=jnp.zeros_like(log_weights),
         discount=jnp.ones_like(log_weights),
     )
 
-    def count_root_actions(particles: Particles) -> Integer[Array, " B"]:
-        """Two root actions are the same if they are equal (discrete) or one sample (continuous: equality is chance)."""
-        if num_actions is None:
-            return jax.vmap(diagnostics.count_distinct, in_axes=(0, None))(particles.root_index, num_particles)
-        actions = _take(root_actions, particles.root_index)
-        return jax.vmap(diagnostics.count_distinct, in_axes=(0, None))(actions, num_actions)
 
-    # --- One depth: propose, step, weigh ------------------------------------------------------------------------------
-    def advance(loop: _Loop, depth_and_key: tuple[Array, PRNGKey]) -> tuple[_Loop, _Record]:
-        depth, key = depth_and_key
-        key_action, key_model = jax.random.split(key)
-        particles, live = loop.particles, loop.particles.live
-
-        # The draw comes after the resample of the depth above, so that copies of one ancestor branch apart here
-        # (departure 5).
-        with jax.named_scope("propose"):
-            action_keys = jax.random.split(key_action, (num_roots, num_particles))
-            drawn = _over_particles(distribution.sample)(action_keys, particles.prior)
-            action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
-            drawable = _over_particles(distribution.is_valid)(particles.prior) | (depth == 0) | ~live
-
-        with jax.named_scope("model"):
-            if vmap_model:
-                model_keys = jax.random.split(key_model, (num_roots, num_particles))
-                model = _over_particles(model_fn)(model_keys, particles.state, action)
-            else:
-                model = model_fn(key_model, particles.state, action)
-        validation.check_model_output(model, particles)
-
-        step = Step(
-            reward=model.reward.astype(dtype),
-            discount=gamma * model.discount.astype(dtype),
-            value=particles.value,
-            next_value=model.value.astype(dtype),
-            log_prob=_over_particles(distribution.log_prob)(particles.prior, action),
-        )
-        # An ended particle is stepped along for the sake of the batch, and every trace of that step is dropped here
-        # (departure 4).
-        score = jnp.where(live, _over_particles(weight_fn)(step), 0.0)
-        growth = jnp.where(live, score / temperature[:, None], 0.0)
-
-        def if_live(new: Array, old: Array) -> Array:
-            return jnp.where(live.reshape(live.shape + (1,) * (new.ndim - live.ndim)), new, old)
-
-        particles = Particles(
-            state=jax.tree.map(if_live, model.state, particles.state),
-            prior=jax.tree.map(if_live, model.prior, particles.prior),
-            value=if_live(step.next_value, particles.value),
-            log_weights=_poison(particles.log_weights + growth, drawable),
-            root_index=particles.root_index,
-            live=live & ~model.ended,
-            rewards=if_live(particles.rewards + particles.discount * step.reward, particles.rewards),
-            discount=if_live(particles.discount * step.discount, particles.discount),
-        )
-        frozen = loop.resampled[:, None]
-        weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
-        record = _Record(
-            weights=weights,
-            num_live=jnp.sum(particles.live, axis=1),
-            num_root_actions=loop.num_root_actions,
-            resampled=~everyone,
-            log_normaliser=loop.log_normaliser + weights.log_mean,
-            lineage=None
-            if loop.parent is None
-            else _Lineage(loop.parent, action, jnp.where(live, step.reward, 0.0), particles.log_weights),
-        )
-        loop = loop._replace(
-            particles=particles,
-            temperature_advantages=loop.temperature_advantages + jnp.where(frozen, 0.0, score),
-            parent=itself if with_ancestry else None,
-        )
-        if loop.root_weights is not None:
-            by_sample = _sum_by_root_sample(_normalise(particles.log_weights), particles.root_index)
-            loop = loop._replace(root_weights=loop.root_weights + by_sample)
-        return loop, record
-
-    def to_resample(ess: Float[Array, " B"]) -> Bool[Array, " B"]:
-        return everyone if ess_threshold is None else ess < ess_threshold * num_particles
-
-    # --- p depths and a resample --------------------------------------------------------------------------------------
-    def advance_and_resample(loop: _Loop, xs: tuple[Array, Array, PRNGKey]) -> tuple[_Loop, _Record]:
-        depths, step_keys, key = xs
-        loop, record = jax.lax.scan(advance, loop, (depths, step_keys), unroll=unroll)
-        last = jax.tree.map(lambda x: x[-1], record)
-        chosen = to_resample(last.weights.ess)
-        particles, ancestors = _resample(key, loop.particles, chosen, resample_fn)
-        loop = loop._replace(
-            particles=particles,
-            log_normaliser=loop.log_normaliser + jnp.where(chosen, last.weights.log_mean, 0.0),
-            resampled=loop.resampled | chosen,
-            num_root_actions=count_root_actions(particles),
-            parent=ancestors if with_ancestry else None,
-        )
-        last = last._replace(resampled=chosen, num_root_actions=loop.num_root_actions)
-        return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), record, last)
-
-    # --- h depths -----------------------------------------------------------------------------------------------------
-    loop = _Loop(
+def _start(root: Root, samples: RootSamples, functions: _Functions, with_ancestry: bool) -> _Loop:
+    particles = _spread_root(root, samples.log_weights)
+    num_roots, num_particles = samples.log_weights.shape
+    return _Loop(
         particles=particles,
-        log_normaliser=jnp.zeros(num_roots, dtype),
-        temperature_advantages=jnp.zeros_like(log_weights),
-        resampled=~everyone,
-        num_root_actions=count_root_actions(particles),
-        root_weights=jnp.zeros_like(log_weights) if readout == "all_depths" else None,
-        parent=itself if with_ancestry else None,
+        log_normaliser=jnp.zeros(num_roots, samples.log_weights.dtype),
+        temperature_advantages=jnp.zeros_like(samples.log_weights),
+        resampled=jnp.zeros(num_roots, bool),
+        num_root_actions=_count_root_actions(particles, samples.actions, functions.distribution),
+        readout=jax.vmap(functions.readout.init)(particles),
+        parent=_identity_ancestors(num_roots, num_particles) if with_ancestry else None,
     )
-    # When to resample is known beforehand, so that depths without a resample pay nothing for the others: the depths up
-    # to the last resample run in blocks of p, the rest follows.
-    period = horizon if resample_period is None else resample_period
+
+
+# --- h depths (Algorithm 1, lines 3 to 12) ----------------------------------------------------------------------------
+def _run_depths(
+    key_steps: PRNGKey,
+    key_resample: PRNGKey,
+    loop: _Loop,
+    root_actions: Action,
+    functions: _Functions,
+    horizon: int,
+    unroll: int,
+) -> tuple[_Loop, _Record]:
+    """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [B, H].
+
+    The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
+    steps and one resample, and the others run without.
+    """
+    period = functions.resampling.period or horizon
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
-    xs = (jnp.arange(horizon), jax.random.split(key_steps, horizon))
-    records = []
-    if num_blocks > 0:
-        blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), xs)
-        block_keys = jax.random.split(key_resample, num_blocks)
-        loop, record = jax.lax.scan(advance_and_resample, loop, (*blocks, block_keys), unroll=max(unroll // period, 1))
-        records.append(jax.tree.map(lambda x: x.reshape(in_blocks, *x.shape[2:]), record))
-    loop, record = jax.lax.scan(advance, loop, jax.tree.map(lambda x: x[in_blocks:], xs), unroll=unroll)
-    records.append(record)
-    # [H, B, ...] in pieces -> [B, H, ...]
-    record = jax.tree.map(lambda *pieces: jnp.moveaxis(jnp.concatenate(pieces), 0, 1), *records)
 
-    # --- Read-out (departure 6) ---------------------------------------------------------------------------------------
-    particles, survivor = loop.particles, itself
-    if resample_last and resample_period is not None and horizon % resample_period == 0:
-        chosen = to_resample(record.weights.ess[:, -1])
-        particles, survivor = _resample(key_last, particles, chosen, resample_fn)
-        record = record._replace(
-            resampled=record.resampled.at[:, -1].set(chosen),
-            num_root_actions=record.num_root_actions.at[:, -1].set(count_root_actions(particles)),
-        )
-    weights = _normalise(particles.log_weights)
-    returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
-    # A particle of weight 0 has no say, even if its return is infinite.
-    value = jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
-    read_actions = particles.root_index
-    if loop.root_weights is not None:
-        weights, read_actions = loop.root_weights / horizon, itself
-    valid = jnp.all(jnp.isfinite(weights), axis=1)
-    weights = _poison(weights, valid[:, None])
-    read_out = _take(root_actions, read_actions)
-    picked = jax.vmap(jax.random.categorical)(jax.random.split(key_action, num_roots), jnp.log(weights))
-    if num_actions is None:
-        action_weights = None
-        best_action = _take(root_actions, jnp.argmax(_sum_by_root_sample(weights, read_actions), axis=1))
-    else:
-        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(read_out, weights, num_actions)
-        action_weights = _poison(sums, valid[:, None])
-        best_action = jnp.argmax(action_weights, axis=1)
-    return SearchOutput(
-        action=_mark_invalid(_take(read_out, picked), valid),
-        best_action=_mark_invalid(best_action, valid),
-        root_actions=read_out,
+    def step(loop: _Loop, depth_and_key: tuple[Array, PRNGKey]) -> tuple[_Loop, _Record]:
+        return _step(*depth_and_key, loop, root_actions, functions)
+
+    def step_block(loop: _Loop, inputs: tuple[Array, Array, PRNGKey]) -> tuple[_Loop, _Record]:
+        depths, step_keys, key = inputs
+        loop, records = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
+        last = jax.tree.map(lambda x: x[-1], records)
+        loop, last = _resample(key, loop, last, root_actions, functions)
+        return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), records, last)
+
+    inputs = (jnp.arange(horizon), jax.random.split(key_steps, horizon))
+    pieces = []
+    if num_blocks > 0:
+        blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
+        block_keys = jax.random.split(key_resample, num_blocks)
+        loop, records = jax.lax.scan(step_block, loop, (*blocks, block_keys), unroll=max(unroll // period, 1))
+        pieces.append(jax.tree.map(lambda x: x.reshape(in_blocks, *x.shape[2:]), records))
+    loop, records = jax.lax.scan(step, loop, jax.tree.map(lambda x: x[in_blocks:], inputs), unroll=unroll)
+    pieces.append(records)
+    return loop, jax.tree.map(lambda *parts: jnp.moveaxis(jnp.concatenate(parts), 0, 1), *pieces)
+
+
+def _step(
+    depth: Integer[Array, ""], key: PRNGKey, loop: _Loop, root_actions: Action, functions: _Functions
+) -> tuple[_Loop, _Record]:
+    """One depth: draws actions (line 4), steps the model (lines 5 and 6), updates the weights (line 7)."""
+    key_action, key_model = jax.random.split(key)
+    before = loop.particles
+    temperature = functions.temperature_fn(depth, before.log_weights)
+    # Actions are drawn after the resample of the depth above, so that copies of one ancestor separate here
+    # (departure 5).
+    with jax.named_scope("propose"):
+        drawn, log_weights = _propose(key_action, depth, before, temperature, functions)
+        action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
+        log_weights = _accept_draw(depth, before, log_weights, functions.distribution)
+    with jax.named_scope("model"):
+        model = functions.model_fn(key_model, before.state, action)
+    validation.check_model_output(model, before)
+    step = _as_step(depth, before._replace(log_weights=log_weights), action, model, temperature, functions)
+    # An ended particle is stepped with the batch, and the result is dropped here and in `_advance` (departure 4).
+    score = jnp.where(before.live, _over_particles(functions.score_fn)(step), 0.0)
+    growth = jnp.where(before.live, score / temperature[:, None], 0.0)
+    particles = _advance(before, step, log_weights + growth)
+
+    weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
+    record = _Record(
         weights=weights,
-        action_weights=action_weights,
-        value=value,
-        log_normaliser=_poison(record.log_normaliser[:, -1], valid),
-        temperature_advantages=loop.temperature_advantages,
-        root_log_weights=root_log_weights,
-        diagnostics=Diagnostics(
-            ess=record.weights.ess,
-            entropy=record.weights.entropy,
-            num_live=record.num_live,
-            num_root_actions=record.num_root_actions,
-            resampled=record.resampled,
-            log_normaliser=record.log_normaliser,
-            valid=valid,
+        num_live=jnp.sum(particles.live, axis=1),
+        num_root_actions=loop.num_root_actions,
+        resampled=jnp.zeros_like(loop.resampled),
+        log_normaliser=loop.log_normaliser + weights.log_mean,
+        lineage=None
+        if loop.parent is None
+        else _Lineage(
+            parent=loop.parent,
+            action=action,
+            reward=jnp.where(before.live, step.reward, 0.0),
+            value=particles.value,
+            ended=~particles.live,
+            log_weights=particles.log_weights,
         ),
-        ancestry=None if record.lineage is None else Ancestry(**record.lineage._asdict(), survivor=survivor),
+    )
+    return loop._replace(
+        particles=particles,
+        temperature_advantages=loop.temperature_advantages + jnp.where(loop.resampled[:, None], 0.0, score),
+        readout=jax.vmap(functions.readout.update)(loop.readout, particles),
+        parent=None if loop.parent is None else _identity_ancestors(*particles.live.shape),
+    ), record
+
+
+def _propose(
+    key: PRNGKey,
+    depth: Integer[Array, ""],
+    particles: Particles,
+    temperature: Float[Array, " B"],
+    functions: _Functions,
+) -> tuple[Action, Float[Array, "B N"]]:
+    """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw."""
+    shape = particles.live.shape
+    node = Node(
+        state=particles.state,
+        prior=particles.prior,
+        value=particles.value,
+        depth=jnp.broadcast_to(depth, shape),
+        temperature=jnp.broadcast_to(temperature[:, None], shape),
+        log_weight=particles.log_weights,
+    )
+    action, log_weight = _over_particles(functions.propose_fn)(jax.random.split(key, shape), node)
+    return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
+
+
+def _accept_draw(
+    depth: Integer[Array, ""], particles: Particles, log_weights: Float[Array, "B N"], distribution: Distribution
+) -> Float[Array, "B N"]:
+    """Returns the log-weights after the draw; those of ended particles and of root samples do not change.
+
+    A live particle whose prior is not a distribution (NaN, or every action masked) makes its root invalid.
+    """
+    unchanged = (depth == 0) | ~particles.live
+    valid = _over_particles(distribution.is_valid)(particles.prior) | unchanged
+    return _nan_unless(valid, jnp.where(unchanged, particles.log_weights, log_weights))
+
+
+def _as_step(
+    depth: Integer[Array, ""],
+    particles: Particles,
+    action: Action,
+    model: ModelOutput,
+    temperature: Float[Array, " B"],
+    functions: _Functions,
+) -> Step:
+    """Collects the inputs of the score. Fields that a score does not read are not computed."""
+    shape, dtype = particles.live.shape, particles.log_weights.dtype
+    return Step(
+        state=particles.state,
+        action=action,
+        next_state=model.state,
+        reward=model.reward.astype(dtype),
+        discount=model.discount.astype(dtype),
+        value=particles.value,
+        next_value=model.value.astype(dtype),
+        prior=particles.prior,
+        next_prior=model.prior,
+        log_prob=_over_particles(functions.distribution.log_prob)(particles.prior, action),
+        ended=model.ended,
+        depth=jnp.broadcast_to(depth, shape),
+        temperature=jnp.broadcast_to(temperature[:, None], shape),
+        log_weight=particles.log_weights,
     )
 
 
+def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) -> Particles:
+    """The particles after the step. Ended particles stay as they are."""
+    live = before.live
+
+    def if_live(new: Array, old: Array) -> Array:
+        return jnp.where(live.reshape(live.shape + (1,) * (new.ndim - live.ndim)), new, old)
+
+    return Particles(
+        state=jax.tree.map(if_live, step.next_state, before.state),
+        prior=jax.tree.map(if_live, step.next_prior, before.prior),
+        value=if_live(step.next_value, before.value),
+        log_weights=log_weights,
+        root_index=before.root_index,
+        live=live & ~step.ended,
+        rewards=if_live(before.rewards + before.discount * step.reward, before.rewards),
+        discount=if_live(before.discount * step.discount, before.discount),
+    )
+
+
+# --- Resampling (Algorithm 1, lines 8 to 11) --------------------------------------------------------------------------
 def _resample(
-    key: PRNGKey, particles: Particles, chosen: Bool[Array, " B"], resample_fn: ResampleFn
+    key: PRNGKey, loop: _Loop, record: _Record, root_actions: Action, functions: _Functions
+) -> tuple[_Loop, _Record]:
+    """Resamples the roots that are due and starts their weights anew."""
+    resampling, ess = functions.resampling, record.weights.ess
+    due = jnp.ones_like(loop.resampled)
+    if resampling.ess_below is not None:
+        due = ess < resampling.ess_below * loop.particles.live.shape[1]
+    particles, ancestors = _resample_particles(key, loop.particles, due, resampling.rule)
+    num_root_actions = _count_root_actions(particles, root_actions, functions.distribution)
+    loop = loop._replace(
+        particles=particles,
+        log_normaliser=loop.log_normaliser + jnp.where(due, record.weights.log_mean, 0.0),
+        resampled=loop.resampled | due,
+        num_root_actions=num_root_actions,
+        parent=None if loop.parent is None else ancestors,
+    )
+    return loop, record._replace(resampled=due, num_root_actions=num_root_actions)
+
+
+def _resample_particles(
+    key: PRNGKey, particles: Particles, due: Bool[Array, " B"], rule: ResampleFn
 ) -> tuple[Particles, Integer[Array, "B N"]]:
-    """Redraws the particles of the chosen roots: one gather over everything a particle owns, weights back to 1."""
+    """Redraws the particles of the roots that are due: one gather over everything that a particle owns."""
     num_roots, num_particles = particles.log_weights.shape
-    weights = _normalise(particles.log_weights)
     with jax.named_scope("resample"):
-        ancestors = jax.vmap(resample_fn)(jax.random.split(key, num_roots), weights)
-    ancestors = jnp.where(chosen[:, None], ancestors, jnp.arange(num_particles)[None, :])
-    particles = _take(particles, ancestors)
-    # 0 for a sound root, NaN for a poisoned one: a resample must not launder a NaN.
-    reset = jnp.zeros_like(weights) * jnp.sum(weights, axis=1, keepdims=True)
-    return particles._replace(log_weights=jnp.where(chosen[:, None], reset, particles.log_weights)), ancestors
+        ancestors, log_weights = jax.vmap(rule)(jax.random.split(key, num_roots), particles)
+    # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
+    nan_if_invalid = 0.0 * jnp.sum(_normalise(particles.log_weights), axis=1, keepdims=True)
+    log_weights = log_weights.astype(nan_if_invalid.dtype) + nan_if_invalid
+    ancestors = jnp.where(due[:, None], ancestors, jnp.arange(num_particles)[None, :])
+    log_weights = jnp.where(due[:, None], log_weights, particles.log_weights)
+    return _take(particles, ancestors)._replace(log_weights=log_weights), ancestors
 
 
-def _sum_by_root_sample(weights: Float[Array, "B N"], root_index: Integer[Array, "B N"]) -> Float[Array, "B N"]:
-    """What the descendants of each root sample weigh together."""
-    return jax.vmap(lambda w, index: jnp.zeros_like(w).at[index].add(w))(weights, root_index)
+def _resample_last(
+    key: PRNGKey, loop: _Loop, records: _Record, root_actions: Action, functions: _Functions, horizon: int
+) -> tuple[_Loop, _Record]:
+    """Resamples after the last depth, if that is asked for (departure 6)."""
+    resampling = functions.resampling
+    if not resampling.last or resampling.period is None or horizon % resampling.period:
+        return loop, records
+    last = jax.tree.map(lambda x: x[:, -1], records)
+    loop, last = _resample(key, loop, last, root_actions, functions)
+    return loop, records._replace(
+        resampled=records.resampled.at[:, -1].set(last.resampled),
+        num_root_actions=records.num_root_actions.at[:, -1].set(last.num_root_actions),
+    )
+
+
+# --- Read-out (Algorithm 1, lines 13 and 14) --------------------------------------------------------------------------
+def _read_out(
+    key: PRNGKey, loop: _Loop, records: _Record, samples: RootSamples, functions: _Functions, horizon: int
+) -> SearchOutput:
+    """Estimates the improved policy from the particles and draws an action from it."""
+    particles, num_roots = loop.particles, samples.log_weights.shape[0]
+    inputs = ReadoutInputs(
+        particles=particles,
+        root_actions=samples.actions,
+        root_log_weights=samples.log_weights,
+        temperature=functions.temperature_fn(jnp.asarray(horizon - 1), particles.log_weights),
+        horizon=jnp.full(num_roots, horizon),
+    )
+    root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)
+    valid = jnp.all(jnp.isfinite(weights), axis=1)
+    weights = _nan_unless(valid[:, None], weights)
+    read_actions = _take(samples.actions, root_index)
+    picked = jax.vmap(jax.random.categorical)(jax.random.split(key, num_roots), jnp.log(weights))
+    num_actions = functions.distribution.num_actions(particles.prior)
+    if num_actions is None:
+        action_weights = None
+        by_sample = jax.vmap(readouts.sum_by_root_sample)(weights, root_index)
+        best_action = _take(samples.actions, jnp.argmax(by_sample, axis=1))
+    else:
+        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(read_actions, weights, num_actions)
+        action_weights = _nan_unless(valid[:, None], sums)
+        best_action = jnp.argmax(action_weights, axis=1)
+    return SearchOutput(
+        action=_mark_invalid(_take(read_actions, picked), valid),
+        best_action=_mark_invalid(best_action, valid),
+        root_actions=read_actions,
+        weights=weights,
+        action_weights=action_weights,
+        value=_mean_return(particles),
+        log_normaliser=_nan_unless(valid, records.log_normaliser[:, -1]),
+        temperature_advantages=loop.temperature_advantages,
+        root_log_weights=samples.log_weights,
+        diagnostics=_diagnostics(records, valid),
+        ancestry=_ancestry(records, loop),
+    )
+
+
+def _mean_return(particles: Particles) -> Float[Array, " B"]:
+    """The mean over the particles' weights of rewards plus V at the end of each path."""
+    weights = _normalise(particles.log_weights)
+    returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
+    # A particle of weight 0 does not count, even if its return is infinite.
+    return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
+
+
+def _diagnostics(records: _Record, valid: Bool[Array, " B"]) -> Diagnostics:
+    return Diagnostics(
+        ess=records.weights.ess,
+        entropy=records.weights.entropy,
+        num_live=records.num_live,
+        num_root_actions=records.num_root_actions,
+        resampled=records.resampled,
+        log_normaliser=records.log_normaliser,
+        valid=valid,
+    )
+
+
+def _ancestry(records: _Record, loop: _Loop) -> Ancestry | None:
+    if records.lineage is None or loop.parent is None:
+        return None
+    return Ancestry(**records.lineage._asdict(), survivor=loop.parent)
+
+
+# --- Temperature ------------------------------------------------------------------------------------------------------
+def _temperature_fn(
+    temperature: Float[Array, "..."] | float | TemperatureFn, num_roots: int
+) -> Callable[[Array, Float[Array, "B N"]], Float[Array, " B"]]:
+    """Returns a function (depth, log-weights) -> temperature per root. A value that is not positive becomes NaN."""
+    if not callable(temperature):
+        constant = validation.check_temperature(temperature, num_roots)
+        return lambda _depth, _log_weights: constant
+
+    def follow(depth: Array, log_weights: Float[Array, "B N"]) -> Float[Array, " B"]:
+        ess = jax.vmap(diagnostics.summarise_weights)(log_weights).ess
+        return validation.check_temperature(jax.vmap(temperature, in_axes=(None, 0))(depth, ess), num_roots)
+
+    return follow
+
+
+# --- Small tools ------------------------------------------------------------------------------------------------------
+def _over_roots_and_particles(model_fn: ModelFn | BatchedModel) -> Callable[[PRNGKey, Any, Action], ModelOutput]:
+    if isinstance(model_fn, BatchedModel):
+        return model_fn.step
+
+    def step(key: PRNGKey, state: Any, action: Action) -> ModelOutput:
+        shape = jax.tree.leaves(action)[0].shape[:2]
+        return _over_particles(model_fn)(jax.random.split(key, shape), state, action)
+
+    return step
+
+
+def _over_particles(function: Callable) -> Callable:
+    return jax.vmap(jax.vmap(function))
+
+
+def _identity_ancestors(num_roots: int, num_particles: int) -> Integer[Array, "B N"]:
+    return jnp.broadcast_to(jnp.arange(num_particles), (num_roots, num_particles))
+
+
+def _count_root_actions(particles: Particles, root_actions: Action, distribution: Distribution) -> Integer[Array, " B"]:
+    """Counts distinct root actions: equal actions (discrete) or equal samples (continuous)."""
+    count = jax.vmap(diagnostics.count_distinct, in_axes=(0, None))
+    num_actions = distribution.num_actions(particles.prior)
+    if num_actions is None:
+        return count(particles.root_index, particles.root_index.shape[1])
+    return count(_take(root_actions, particles.root_index), num_actions)
 
 
 def _take(tree: Any, index: Integer[Array, "B *n"]) -> Any:
@@ -366,20 +557,18 @@ def _take(tree: Any, index: Integer[Array, "B *n"]) -> Any:
     return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
 
 
-def _over_particles(function: Callable) -> Callable:
-    return jax.vmap(jax.vmap(function))
-
-
 def _normalise(log_weights: Float[Array, "B N"]) -> Float[Array, "B N"]:
     return jax.nn.softmax(log_weights, axis=1)
 
 
-def _poison(values: Float[Array, "..."], sound: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """NaN wherever something is unsound, so that no later step can turn it into a plausible answer."""
-    return jnp.where(sound, values, jnp.nan)
+def _nan_unless(valid: Bool[Array, "..."], values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Marks invalid entries by NaN, so that no later step can turn them into a plausible result."""
+    return jnp.where(valid, values, jnp.nan)
 
 
 def _mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
+    """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
+
     def mark(x: Array) -> Array:
         nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
         return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.asarray(nothing, x.dtype))

@@ -1,4 +1,4 @@
-"""Bad input gets a sentence: static arguments always, array values whenever they can be seen (outside `jit`)."""
+"""Checks of the inputs: static arguments always, array values where they are known (outside `jit`)."""
 
 from typing import Any
 
@@ -12,41 +12,45 @@ from spo.types import Array, Float
 
 
 def is_concrete(x: Any) -> bool:
-    """Can the values be looked at, or is this the inside of a transformation?"""
+    """Returns whether the values are known, as opposed to traced by a transformation."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
-def check_root(root: Root) -> int:
-    """The number of roots, once all leaves agree on it."""
+def check_root(root: Root, num_particles: int) -> int:
+    """Returns the number of roots, after checking that all leaves agree on it."""
     value = root.value
-    if jnp.ndim(value) != 1:
-        raise ValueError(f"root.value must have shape [B], one value per root; got shape {jnp.shape(value)}.")
+    if jnp.ndim(value) not in (1, 2):
+        raise ValueError(
+            f"root.value must have shape [B], one value per root, or [B, N] for a belief; got shape {jnp.shape(value)}."
+        )
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"root.value must be floating point, got {value.dtype}.")
-    num_roots = value.shape[0]
-    for name, tree in (("prior", root.prior), ("state", root.state)):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            if jnp.ndim(leaf) == 0 or leaf.shape[0] != num_roots:
-                raise ValueError(
-                    f"root.{name}{jax.tree_util.keystr(path)} must have the leading axis B = {num_roots} of "
-                    f"root.value; got shape {jnp.shape(leaf)}."
-                )
-    return num_roots
+    if value.ndim == 2 and value.shape[1] != num_particles:
+        raise ValueError(
+            f"root.value has the axes [B, N] of a belief, so N must be num_particles = {num_particles}; got shape "
+            f"{value.shape}."
+        )
+    _check_leading_axes("prior", root.prior, value.shape[:1])
+    _check_leading_axes("state", root.state, value.shape)
+    if root.proposal is not None:
+        _check_same_layout("root.proposal", root.proposal, "root.prior", root.prior)
+    return value.shape[0]
 
 
-def check_sizes(
-    num_particles: int, horizon: int, resample_period: int | None, ess_threshold: float | None, unroll: int
-) -> None:
+def _check_leading_axes(name: str, tree: Any, axes: tuple[int, ...]) -> None:
+    wanted = f"axis B = {axes[0]}" if len(axes) == 1 else f"axes B, N = {axes[0]}, {axes[1]}"
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.shape(leaf)[: len(axes)] != axes:
+            raise ValueError(
+                f"root.{name}{jax.tree_util.keystr(path)} must have the leading {wanted} of root.value; got shape "
+                f"{jnp.shape(leaf)}."
+            )
+
+
+def check_sizes(num_particles: int, horizon: int, unroll: int) -> None:
     check_positive_int("num_particles", num_particles)
     check_positive_int("horizon", horizon)
     check_positive_int("unroll", unroll)
-    if resample_period is not None:
-        check_positive_int("resample_period", resample_period, hint=" or None to never resample")
-    if ess_threshold is not None:
-        if not 0.0 < ess_threshold <= 1.0:
-            raise ValueError(f"ess_threshold is a fraction of the particles in (0, 1], got {ess_threshold}.")
-        if resample_period is None:
-            raise ValueError("ess_threshold needs a resample_period: 1 looks at the weights after every step.")
 
 
 def check_positive_int(name: str, value: Any, hint: str = "") -> None:
@@ -54,30 +58,17 @@ def check_positive_int(name: str, value: Any, hint: str = "") -> None:
         raise ValueError(f"{name} must be a whole number of at least 1{hint}, known when tracing; got {value!r}.")
 
 
-def check_proposal(prior: Prior, root_proposal: Prior | None, correct_root_proposal: bool) -> None:
-    if root_proposal is None:
-        if correct_root_proposal:
-            raise ValueError("correct_root_proposal=True needs a root_proposal to correct for.")
-        return
-    _check_same_layout("root_proposal", root_proposal, "root.prior", prior)
-
-
-def check_readout(readout: str, resample_last: bool) -> None:
-    if readout not in ("last", "all_depths"):
-        raise ValueError(f"readout must be 'last' or 'all_depths', got {readout!r}.")
-    if readout == "all_depths" and resample_last:
-        raise ValueError("readout='all_depths' reads the weights of every depth as they are: leave resample_last off.")
-
-
 def check_distribution(distribution: Distribution, proposal: Prior) -> None:
-    """Every root must have something to draw, as far as the values can be seen."""
+    """Checks that every root has a valid action, if the values are known."""
     if not is_concrete(proposal):
         return
-    with jax.ensure_compile_time_eval():  # constants can be looked at even while something around them is traced
+    with jax.ensure_compile_time_eval():  # constants are known even inside a trace
         valid = np.asarray(jax.vmap(distribution.is_valid)(proposal))
     if not valid.all():
         bad = int(np.argmin(valid))
-        raise ValueError(f"root {bad} has no valid action: its prior is no distribution (NaN, or every action masked).")
+        raise ValueError(
+            f"root {bad} has no valid action: its prior is not a distribution (NaN, or every action masked)."
+        )
 
 
 def check_invalid_actions(invalid_actions: Any, shape: tuple[int, ...]) -> None:
@@ -92,7 +83,7 @@ def check_invalid_actions(invalid_actions: Any, shape: tuple[int, ...]) -> None:
 
 
 def check_temperature(temperature: Any, num_roots: int) -> Float[Array, " B"]:
-    """One temperature per root. What is not positive raises where it can be seen and turns into NaN where it can't."""
+    """Returns one temperature per root. A value that is not positive raises if known and becomes NaN if traced."""
     array = jnp.asarray(temperature)
     if not jnp.issubdtype(array.dtype, jnp.number) or jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"temperature must be a real number, got {array.dtype}.")
@@ -107,7 +98,7 @@ def check_temperature(temperature: Any, num_roots: int) -> Float[Array, " B"]:
 
 
 def check_model_output(model: ModelOutput, particles: Particles) -> None:
-    """The model must hand back what it was handed: same structure, shapes and dtypes (seen while tracing)."""
+    """Checks that the model returns the structure, shapes and dtypes of its inputs."""
     _check_same_layout("the state that model_fn returns", model.state, "root.state", particles.state)
     _check_same_layout("the prior that model_fn returns", model.prior, "root.prior", particles.prior)
     for name in ("value", "reward", "discount", "ended"):

@@ -11,25 +11,29 @@ import pytest
 import spo.search
 from oracles import enumeration
 from search.test_exact import HORIZON, MAX_Z, MDP, ROOT_STATES, TEMPERATURES, assert_unbiased, exact
-from spo.search import diagnostics, roots, validation
+from spo.search import Proposal, Resampling, Root, diagnostics, proposals, readouts
 
 NUM_ACTIONS = MDP.prior.shape[1]
 
 
-def search(num_roots: int, num_particles: int, num_candidates: int, **settings):
+def search(num_roots: int, num_particles: int, num_candidates: int, resampling: Resampling, **settings):
     output = spo.search.search(
         jax.random.key(0),
         enumeration.root_of(MDP, np.repeat(ROOT_STATES, num_roots)),
-        enumeration.model_fn_of(MDP),
+        enumeration.model_fn_of(MDP, gamma=0.9),
         num_particles=num_particles,
         horizon=HORIZON,
         unroll=1,
         temperature=jnp.repeat(jnp.asarray(TEMPERATURES), num_roots),
-        gamma=0.9,
-        root_fn=roots.without_replacement(num_candidates),
+        resampling=resampling,
+        proposal=Proposal(root_fn=proposals.without_replacement(num_candidates)),
         **settings,
     )
     return jax.tree.map(lambda x: x.reshape(len(ROOT_STATES), num_roots, *x.shape[1:]), output)
+
+
+def one_root(logits: jax.Array) -> Root:
+    return Root(prior=logits, value=jnp.zeros(()), state=None)
 
 
 def action_weights_by_depth(ancestry: spo.search.Ancestry) -> np.ndarray:
@@ -53,7 +57,7 @@ def test_the_weighted_actions_stand_for_the_proposal(num_candidates: int, num_pa
     probabilities = np.asarray(jax.nn.softmax(logits))
 
     def estimate(key):
-        samples = roots.without_replacement(num_candidates)(key, logits, num_particles)
+        samples = proposals.without_replacement(num_candidates)(key, one_root(logits), num_particles)
         return diagnostics.sum_by_action(samples.actions, jnp.exp(samples.log_weights), NUM_ACTIONS) / num_particles
 
     estimates = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(jax.random.key(0), 2**14)), np.float64)
@@ -63,34 +67,34 @@ def test_the_weighted_actions_stand_for_the_proposal(num_candidates: int, num_pa
 
 def test_candidates_differ_and_masked_ones_weigh_nothing():
     logits = jnp.log(jnp.array([0.7, 0.0, 0.3, 0.0]))
-    samples = roots.without_replacement(4)(jax.random.key(1), logits, 8)
+    samples = proposals.without_replacement(4)(jax.random.key(1), one_root(logits), 8)
     assert set(np.asarray(samples.actions).tolist()) == {0, 2}, "an invalid action is never stepped"
     weighs = np.isfinite(samples.log_weights)
     assert weighs.sum() == 4
     assert sorted(np.asarray(samples.actions)[weighs].tolist()) == [0, 0, 2, 2]
     with pytest.raises(ValueError, match="at least 1"):
-        roots.without_replacement(0)
+        proposals.without_replacement(0)
 
 
 @pytest.mark.parametrize(
-    ("num_candidates", "num_particles", "settings"),
-    [(2, 7, {"resample_period": 1}), (NUM_ACTIONS, 4 * NUM_ACTIONS, {"resample_period": 2, "resample_last": True})],
+    ("num_candidates", "num_particles", "resampling"),
+    [(2, 7, Resampling(1)), (NUM_ACTIONS, 4 * NUM_ACTIONS, Resampling(2, last=True))],
 )
-def test_z_stays_unbiased(num_candidates: int, num_particles: int, settings: dict):
+def test_z_stays_unbiased(num_candidates: int, num_particles: int, resampling: Resampling):
     """Also where groups differ in size."""
-    output = search(2**13, num_particles, num_candidates, **settings)
+    output = search(2**13, num_particles, num_candidates, resampling)
     assert_unbiased(output.log_normaliser, exact(), detectable=0.05)
 
 
 def test_the_read_out_meets_the_exact_posterior():
-    output = search(64, 1024 * NUM_ACTIONS // 4, NUM_ACTIONS, resample_period=2)
+    output = search(64, 1024 * NUM_ACTIONS // 4, NUM_ACTIONS, Resampling(2))
     for weights, answer in zip(np.asarray(output.action_weights), exact(), strict=True):
         np.testing.assert_allclose(weights.mean(axis=0), answer.action_posterior, atol=0.01)
 
 
 @pytest.mark.parametrize("num_candidates", [None, NUM_ACTIONS])
 def test_the_read_out_over_all_depths_is_the_mean_of_them(num_candidates: int | None):
-    settings = {} if num_candidates is None else {"root_fn": roots.without_replacement(num_candidates)}
+    root_fn = None if num_candidates is None else proposals.without_replacement(num_candidates)
     output = spo.search.search(
         jax.random.key(0),
         enumeration.root_of(MDP, np.repeat(ROOT_STATES, 8)),
@@ -98,11 +102,11 @@ def test_the_read_out_over_all_depths_is_the_mean_of_them(num_candidates: int | 
         num_particles=4 * NUM_ACTIONS,
         horizon=HORIZON,
         temperature=jnp.repeat(jnp.asarray(TEMPERATURES), 8),
-        resample_period=1,
-        readout="all_depths",
+        resampling=Resampling(1),
+        readout=readouts.all_depths,
+        proposal=Proposal(root_fn=root_fn),
         with_ancestry=True,
         unroll=1,
-        **settings,
     )
     by_depth = action_weights_by_depth(output.ancestry)
     np.testing.assert_allclose(output.action_weights, by_depth.mean(axis=1), atol=1e-6)
@@ -113,7 +117,7 @@ def test_the_read_out_over_all_depths_is_the_mean_of_them(num_candidates: int | 
 
 
 def test_root_log_weights_say_what_the_samples_stand_for():
-    output = search(4, 2 * NUM_ACTIONS, NUM_ACTIONS, resample_period=None)
+    output = search(4, 2 * NUM_ACTIONS, NUM_ACTIONS, Resampling(None))
     weights = np.exp(np.asarray(output.root_log_weights, np.float64))
     np.testing.assert_allclose(weights.mean(axis=-1), 1.0, rtol=1e-5)
     plain = spo.search.search(
@@ -123,17 +127,15 @@ def test_root_log_weights_say_what_the_samples_stand_for():
         num_particles=4,
         horizon=1,
         temperature=1.0,
-        resample_period=None,
+        resampling=Resampling(None),
         unroll=1,
     )
     np.testing.assert_array_equal(plain.root_log_weights, 0.0)
 
 
 def test_a_read_out_that_makes_no_sense_is_refused():
-    with pytest.raises(ValueError, match="leave resample_last off"):
-        search(1, 2 * NUM_ACTIONS, NUM_ACTIONS, resample_period=None, readout="all_depths", resample_last=True)
-    with pytest.raises(ValueError, match="'last' or 'all_depths', got 'first'"):
-        validation.check_readout("first", resample_last=False)
+    with pytest.raises(ValueError, match=r"Resampling.last must be False"):
+        search(1, 2 * NUM_ACTIONS, NUM_ACTIONS, Resampling(1, last=True), readout=readouts.all_depths)
 
 
 def test_weights_by_depth_are_those_of_shallower_searches():
@@ -142,12 +144,11 @@ def test_weights_by_depth_are_those_of_shallower_searches():
     output = spo.search.search(
         jax.random.key(0),
         enumeration.root_of(MDP, np.repeat(ROOT_STATES, 32)),
-        enumeration.model_fn_of(MDP),
+        enumeration.model_fn_of(MDP, gamma=0.9),
         num_particles=num_particles,
         horizon=HORIZON,
         temperature=jnp.repeat(jnp.asarray(TEMPERATURES), 32),
-        resample_period=2,
-        gamma=0.9,
+        resampling=Resampling(2),
         unroll=1,
         with_ancestry=True,
     )
