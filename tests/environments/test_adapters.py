@@ -1,3 +1,5 @@
+"""Helpers of the adapters."""
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,13 +14,13 @@ def test_other_libraries_are_traced_once():
         traced.append(1)
         return state + action
 
-    borrowed = jit_foreign(step)
-    for batch in (3, 5):  # as roots, as particles
-        jax.jit(jax.vmap(borrowed)).lower(jnp.zeros((batch, 2)), jnp.zeros((batch, 2)))
-    jax.eval_shape(borrowed, jnp.zeros(2), jnp.zeros(2))
+    foreign = jit_foreign(step)
+    for batch in (3, 5):  # roots, particles
+        jax.jit(jax.vmap(foreign)).lower(jnp.zeros((batch, 2)), jnp.zeros((batch, 2)))
+    jax.eval_shape(foreign, jnp.zeros(2), jnp.zeros(2))
     assert len(traced) == 1
-    program = jax.make_jaxpr(jax.vmap(borrowed))(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
-    assert [equation.primitive.name for equation in program.eqns] == ["add"]  # no call left in it
+    program = jax.make_jaxpr(jax.vmap(foreign))(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    assert [equation.primitive.name for equation in program.eqns] == ["add"]  # the call is inlined
 
 
 def test_other_libraries_may_promote_ranks():

@@ -1,5 +1,4 @@
-"""The public levels, without the public levels: small files of our own, served by a server on this machine that can be
-told to misbehave."""
+"""Reading, caching and downloading levels, with small generated files and a local server that can simulate faults."""
 
 import hashlib
 import os
@@ -38,11 +37,11 @@ from spo.environments.boxoban import (
 )
 from spo.environments.sokoban import level_from_text, level_to_text
 
-# --- Levels of our own ------------------------------------------------------------------------------------------------
+# --- Generated files --------------------------------------------------------------------------------------------------
 
 
 def make_rows(index: int) -> list[str]:
-    """An empty room with an agent, boxes and targets in places that differ from index to index."""
+    """An empty room with an agent, boxes and targets at places that depend on the index."""
     inside = np.full(64, " ")
     places = np.random.default_rng(index).permutation(64)
     inside[places[0]] = "@"
@@ -74,12 +73,12 @@ def put(folder: Path, texts: dict[PublicFile, bytes]) -> None:
 
 @pytest.fixture
 def with_manifest(monkeypatch):
-    """Let the package believe in other public files."""
+    """Returns a function that replaces the manifest."""
 
-    def believe(**splits: dict[PublicFile, bytes]) -> None:
+    def replace_manifest(**splits: dict[PublicFile, bytes]) -> None:
         monkeypatch.setattr(manifest, "_manifest", lambda: {name: tuple(files) for name, files in splits.items()})
 
-    return believe
+    return replace_manifest
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_parse_levels_agrees_with_reading_row_by_row(first_number):
     np.testing.assert_array_equal(levels, np.stack([level_from_text(make_rows(i)) for i in range(12)]))
 
 
-def test_parse_levels_knows_boxes_and_agents_on_targets():
+def test_parse_levels_reads_boxes_and_agents_on_targets():
     rows = ["#" * 10, "#+*$$$.. #", *["#        #"] * 7, "#" * 10]
     text = "\n".join(["; 0", *rows, "", ""]).encode()
     assert level_to_text(parse_levels(text, "some.txt")[0]) == rows
@@ -144,8 +143,8 @@ def test_a_bad_file_is_refused_with_its_name_level_line_and_fault(text, complain
     removed=st.integers(0, 30),
     inserted=st.text(alphabet="# .$@*+;\n\r0123x", max_size=4).map(str.encode),
 )
-def test_whatever_happens_to_a_file_it_is_read_or_refused_with_a_reason(position, removed, inserted):
-    """The fast reader says no without a reason; this holds the slow one to finding it, always."""
+def test_a_changed_file_is_read_or_refused_with_a_reason(position, removed, inserted):
+    """The fast reader refuses without a reason. The slow one must always find it."""
     text = make_text(3)
     position %= len(text)
     text = text[:position] + inserted + text[position + removed :]
@@ -160,7 +159,7 @@ def test_whatever_happens_to_a_file_it_is_read_or_refused_with_a_reason(position
     assert re.match(r"some\.txt,( level \d+,)? line \d+: ", complaint)
 
 
-# --- What there is ----------------------------------------------------------------------------------------------------
+# --- Manifest ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_manifest_lists_the_public_data_set():
@@ -191,7 +190,7 @@ def test_unknown_splits_are_refused_with_the_known_ones():
             call()
 
 
-def test_data_folder_is_told_by_the_environment(monkeypatch, tmp_path):
+def test_data_folder_follows_the_environment_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("SPO_DATA", str(tmp_path))
     assert data_folder() == tmp_path
     monkeypatch.delenv("SPO_DATA")
@@ -225,7 +224,7 @@ def test_the_second_load_is_a_memory_map_and_parses_nothing(hard, tmp_path, monk
 
 
 @pytest.mark.parametrize("with_hash", [True, False])
-def test_a_cache_made_from_other_files_is_made_anew(tmp_path, with_manifest, with_hash):
+def test_a_cache_made_from_other_files_is_replaced(tmp_path, with_manifest, with_hash):
     for texts in (make_split(2, 2, with_hash), make_split(3, 2, with_hash)):
         with_manifest(hard=texts)
         put(tmp_path, texts)
@@ -237,7 +236,7 @@ def test_a_cache_made_from_other_files_is_made_anew(tmp_path, with_manifest, wit
     np.testing.assert_array_equal(load_split("hard", tmp_path), expected_levels(changed))
 
 
-def test_a_cache_in_other_cell_codes_is_made_anew(hard, tmp_path, monkeypatch):
+def test_a_cache_in_other_cell_codes_is_replaced(hard, tmp_path, monkeypatch):
     put(tmp_path, hard)
     load_split("hard", tmp_path)
     monkeypatch.setattr(splits, "CELL_CHARACTERS", splits.CELL_CHARACTERS[::-1])
@@ -264,7 +263,7 @@ def flip_last_bit(path: Path) -> None:
     ],
     ids=["array cut", "a bit flipped", "array empty", "no array", "record cut", "no record"],
 )
-def test_a_damaged_cache_is_made_anew(hard, tmp_path, monkeypatch, damage):
+def test_a_damaged_cache_is_replaced(hard, tmp_path, monkeypatch, damage):
     put(tmp_path, hard)
     load_split("hard", tmp_path)
     damage(tmp_path / "cache")
@@ -274,8 +273,8 @@ def test_a_damaged_cache_is_made_anew(hard, tmp_path, monkeypatch, damage):
 
 
 @pytest.mark.parametrize("name", ["hard.npy", "hard.json"])
-def test_a_cache_whose_writing_is_interrupted_leaves_the_old_one_or_none(hard, tmp_path, monkeypatch, name):
-    """The power goes out half-way through one of the two files: nothing half-written has a name that is read."""
+def test_an_interrupted_write_leaves_the_old_cache_or_none(hard, tmp_path, monkeypatch, name):
+    """An interrupt half-way through one of the two files. No half-written file gets a name that is read."""
     put(tmp_path, hard)
     write_bytes = Path.write_bytes
 
@@ -304,7 +303,7 @@ def test_levels_load_from_a_folder_that_cannot_be_written(hard, tmp_path):
 
 def test_a_file_that_is_not_the_public_one_is_refused(hard, tmp_path):
     put(tmp_path, hard)
-    (tmp_path / "hard/001.txt").write_bytes(make_text(2, seed=77))  # levels, and good ones, but not those
+    (tmp_path / "hard/001.txt").write_bytes(make_text(2, seed=77))  # valid levels, but other ones
     with pytest.raises(ValueError, match=r"hard/001\.txt is not the public file.*spo download boxoban hard"):
         load_split("hard", tmp_path)
 
@@ -318,7 +317,7 @@ def test_a_file_of_unknown_hash_with_too_few_levels_is_refused(with_manifest, tm
         load_split("hard", tmp_path)
 
 
-def test_missing_levels_say_which_command_fetches_them(hard, tmp_path, monkeypatch):
+def test_the_error_of_missing_levels_names_the_download_command(hard, tmp_path, monkeypatch):
     monkeypatch.setenv("SPO_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"`spo download boxoban hard` downloads.*sokoban/generated"):
         boxoban(train="hard")
@@ -335,13 +334,13 @@ def test_a_part_of_a_split_is_used_only_on_request(hard, tmp_path):
         ):
             load("hard", tmp_path)
         np.testing.assert_array_equal(load("hard", tmp_path, allow_partial=True), expected_levels(part))
-    # Once the rest has come, the cache of the part is not taken for the whole.
+    # When the rest has arrived, the cache of the part is not used for the whole.
     put(tmp_path, hard)
     for allow_partial in (False, True):
         np.testing.assert_array_equal(load_split("hard", tmp_path, allow_partial=allow_partial), expected_levels(hard))
 
 
-def test_nothing_at_all_is_no_part(hard, tmp_path):
+def test_an_empty_folder_is_not_a_part_of_a_split(hard, tmp_path):
     with pytest.raises(FileNotFoundError, match="has no level of hard"):
         load_split("hard", tmp_path, allow_partial=True)
 
@@ -375,15 +374,15 @@ def test_boxoban_starts_training_and_evaluation_in_their_own_levels(with_manifes
 
 
 class Server:
-    """Serves files by path; `tricks[path]` holds what to do with the next requests for it, one trick each."""
+    """Serves files by path. `faults[path]` lists the faults of the next requests for it."""
 
     def __init__(self, texts: dict[PublicFile, bytes]):
         self.content = {f"/{file.path}": text for file, text in texts.items()}
-        self.tricks: dict[str, list[str]] = defaultdict(list)
+        self.faults: dict[str, list[str]] = defaultdict(list)
         self.requests: list[str] = []
         self.times: list[float] = []
         self.stalled = threading.Event()
-        self.go_on = threading.Event()
+        self.resume = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -400,10 +399,10 @@ class Server:
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         self.requests.append(handler.path.removeprefix("/"))
         self.times.append(time.monotonic())
-        trick = self.tricks[handler.path.removeprefix("/")]
-        trick = trick.pop(0) if trick else "serve"
+        fault = self.faults[handler.path.removeprefix("/")]
+        fault = fault.pop(0) if fault else "serve"
         body = self.content.get(handler.path)
-        status = 404 if body is None else int(trick) if trick.isdigit() else 200
+        status = 404 if body is None else int(fault) if fault.isdigit() else 200
         if status != 200:
             handler.send_response(status)
             if status == 429:
@@ -412,29 +411,29 @@ class Server:
             handler.end_headers()
             return
         handler.send_response(200)
-        if trick == "no length":  # HTTP/1.0: then the end of the connection is the end of the file
+        if fault == "no length":  # HTTP/1.0: the end of the connection is the end of the file
             body = body[: len(body) // 2]
         else:
             handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        if trick == "truncate":
+        if fault == "truncate":
             body = body[: len(body) // 2]
-        elif trick == "corrupt":
+        elif fault == "corrupt":
             body = body.replace(b" ", b"#", 1)
-        elif trick == "other levels":
+        elif fault == "other levels":
             body = make_text(body.count(b";"), seed=321)
-        elif trick == "drop":
+        elif fault == "drop":
             handler.wfile.write(body[:100])
             handler.wfile.flush()
-            # A reset, not a polite end: what a lost connection looks like.
+            # A reset of the connection, as after a network failure.
             handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             handler.connection.close()
             return
-        elif trick == "stall":
+        elif fault == "stall":
             handler.wfile.write(body[:100])
             handler.wfile.flush()
             self.stalled.set()
-            self.go_on.wait(30)
+            self.resume.wait(30)
             return
         handler.wfile.write(body)
 
@@ -450,14 +449,14 @@ def serve() -> Iterator:
 
     def start(texts: dict[PublicFile, bytes]) -> Server:
         server = Server(texts)
-        server.http.handle_error = lambda *_: None  # clients that hang up are part of the game
+        server.http.handle_error = lambda *_: None  # clients that disconnect are part of the tests
         server.thread.start()
         servers.append(server)
         return server
 
     yield start
     for server in servers:
-        server.go_on.set()
+        server.resume.set()
         server.http.shutdown()
         server.thread.join()
         server.http.server_close()
@@ -467,12 +466,12 @@ quick_download = partial(download, first_wait_seconds=0.01, num_attempts=3)
 
 
 def assert_holds(folder: Path, texts: dict[PublicFile, bytes]) -> None:
-    """The folder has these files and no other: no leftovers either."""
+    """Asserts that the folder has these files and no others."""
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == {file.path: text for file, text in texts.items()}
 
 
-def test_download_fetches_verifies_and_says_so(hard, serve, tmp_path, capsys):
+def test_download_fetches_verifies_and_reports(hard, serve, tmp_path, capsys):
     server = serve(hard)
     report = quick_download(["hard", "hard"], tmp_path, server.url)
     paths = tuple(file.path for file in hard)
@@ -507,10 +506,10 @@ def test_a_second_download_fetches_nothing(hard, serve, tmp_path):
     assert (len(report.present), report.fetched, len(report.verified)) == (3, (), 3)
 
 
-@pytest.mark.parametrize("trick", ["truncate", "no length", "corrupt", "other levels", "drop", "500", "503", "429"])
-def test_trouble_that_passes_is_retried(hard, serve, tmp_path, trick):
+@pytest.mark.parametrize("fault", ["truncate", "no length", "corrupt", "other levels", "drop", "500", "503", "429"])
+def test_a_temporary_fault_is_retried(hard, serve, tmp_path, fault):
     server = serve(hard)
-    server.tricks["hard/001.txt"] = [trick]
+    server.faults["hard/001.txt"] = [fault]
     report = quick_download(["hard"], tmp_path, server.url)
     assert report.complete
     assert len(report.verified) == 3
@@ -518,15 +517,15 @@ def test_trouble_that_passes_is_retried(hard, serve, tmp_path, trick):
     assert_holds(tmp_path, hard)
 
 
-@pytest.mark.parametrize("trick", ["truncate", "no length", "drop", "500"])
+@pytest.mark.parametrize("fault", ["truncate", "no length", "drop", "500"])
 @pytest.mark.parametrize("with_hash", [True, False])
-def test_trouble_that_stays_is_reported_and_a_later_run_goes_on(
-    with_manifest, serve, tmp_path, capsys, trick, with_hash
+def test_a_permanent_fault_is_reported_and_a_later_run_continues(
+    with_manifest, serve, tmp_path, capsys, fault, with_hash
 ):
     texts = make_split(3, 2, with_hash)
     with_manifest(hard=texts)
     server = serve(texts)
-    server.tricks["hard/001.txt"] = [trick] * 3
+    server.faults["hard/001.txt"] = [fault] * 3
     report = quick_download(["hard"], tmp_path, server.url)
     assert not report.complete
     assert list(report.failed) == ["hard/001.txt"]
@@ -545,7 +544,7 @@ def test_trouble_that_stays_is_reported_and_a_later_run_goes_on(
     assert (tmp_path / "hard/001.txt").read_bytes() == server.content["/hard/001.txt"]
 
 
-def test_a_file_that_is_not_there_is_asked_for_once(hard, serve, tmp_path):
+def test_a_missing_file_is_requested_once(hard, serve, tmp_path):
     server = serve(hard)
     del server.content["/hard/001.txt"]
     report = quick_download(["hard"], tmp_path, server.url)
@@ -555,7 +554,7 @@ def test_a_file_that_is_not_there_is_asked_for_once(hard, serve, tmp_path):
 
 def test_a_wrong_checksum_is_reported_and_the_bytes_are_set_aside(hard, serve, tmp_path, capsys):
     server = serve(hard)
-    server.tricks["hard/001.txt"] = ["other levels"] * 3
+    server.faults["hard/001.txt"] = ["other levels"] * 3
     report = quick_download(["hard"], tmp_path, server.url)
     wrong = make_text(2, seed=321)
     assert not (tmp_path / "hard/001.txt").exists()
@@ -579,7 +578,7 @@ def test_a_damaged_file_in_the_folder_is_set_aside_and_fetched_again(with_manife
     server = serve(texts)
     report = quick_download(["hard"], tmp_path, server.url)
     if not with_hash and damage == make_text(2, seed=321):
-        # Good levels, and no hash to tell them from the public ones: kept, and not called verified.
+        # Valid levels without a known hash are kept and reported as unverified.
         assert server.requests == []
         assert report.unverified["hard/001.txt"] == hashlib.sha256(damage).hexdigest()
         return
@@ -589,9 +588,7 @@ def test_a_damaged_file_in_the_folder_is_set_aside_and_fetched_again(with_manife
     assert (tmp_path / "hard/001.txt").read_bytes() == server.content["/hard/001.txt"]
 
 
-def test_files_of_unknown_hash_are_not_called_verified_and_their_hash_is_printed(
-    with_manifest, serve, tmp_path, capsys
-):
+def test_files_of_unknown_hash_are_reported_as_unverified_with_their_hash(with_manifest, serve, tmp_path, capsys):
     known, unknown = make_split(1, 2, True), make_split(2, 3, False, "medium/valid")
     with_manifest(**{"hard": known, "medium-valid": unknown})
     report = quick_download(["hard", "medium-valid"], tmp_path, serve({**known, **unknown}).url)
@@ -618,14 +615,14 @@ def test_files_of_unknown_hash_must_still_have_the_format_and_the_number_of_leve
     assert not (tmp_path / "hard/000.txt").exists()
 
 
-def test_waits_between_attempts_double_and_heed_the_server(hard, serve, tmp_path):
+def test_waits_between_attempts_double_and_respect_retry_after(hard, serve, tmp_path):
     server = serve(hard)
-    server.tricks["hard/000.txt"] = ["500", "500", "429"]
+    server.faults["hard/000.txt"] = ["500", "500", "429"]
     download(["hard"], tmp_path, server.url, num_attempts=4, first_wait_seconds=0.1)
     waits = np.diff([at for path, at in zip(server.requests, server.times, strict=True) if path == "hard/000.txt"])
     assert waits[0] >= 0.1
     assert waits[1] >= 0.2
-    assert waits[2] >= 1.0  # Retry-After, where doubling would have said 0.4
+    assert waits[2] >= 1.0  # Retry-After; doubling would give 0.4
 
 
 def test_a_dead_server_ends_the_download_early(with_manifest, tmp_path, capsys):
@@ -642,7 +639,7 @@ def test_a_dead_server_ends_the_download_early(with_manifest, tmp_path, capsys):
 
 
 def interrupt_at(path: str, monkeypatch) -> None:
-    """Ctrl-C, as it reaches `download`, when this file is asked for."""
+    """Raises KeyboardInterrupt when this file is requested."""
     request = downloads._request
 
     def request_until_interrupted(url: str) -> bytes:
@@ -653,7 +650,7 @@ def interrupt_at(path: str, monkeypatch) -> None:
     monkeypatch.setattr(downloads, "_request", request_until_interrupted)
 
 
-def test_an_interrupted_download_goes_on_where_it_stopped(with_manifest, serve, tmp_path, monkeypatch):
+def test_an_interrupted_download_can_be_continued(with_manifest, serve, tmp_path, monkeypatch):
     texts = make_split(200, 1, True)
     with_manifest(hard=texts)
     server = serve(texts)
@@ -662,7 +659,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(with_manifest, serve, 
         interrupt_at("hard/003.txt", patch)
         with pytest.raises(KeyboardInterrupt):
             quick_download(["hard"], tmp_path, server.url)
-    # Those before the interrupt are there, and perhaps a few that were under way, but the rest was called off.
+    # Files before the interrupt are there, and perhaps a few that were in progress. The rest was cancelled.
     kept = {file: text for file, text in texts.items() if (tmp_path / file.path).exists()}
     assert list(kept)[:3] == list(texts)[:3]
     assert len(kept) < 150
@@ -674,9 +671,9 @@ def test_an_interrupted_download_goes_on_where_it_stopped(with_manifest, serve, 
     assert_holds(tmp_path, texts)
 
 
-def test_an_interrupt_does_not_wait_for_attempts_to_come(hard, serve, tmp_path, monkeypatch):
+def test_an_interrupt_does_not_wait_for_further_attempts(hard, serve, tmp_path, monkeypatch):
     server = serve(hard)
-    server.tricks["hard/000.txt"] = ["500"] * 3
+    server.faults["hard/000.txt"] = ["500"] * 3
     interrupt_at("hard/002.txt", monkeypatch)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -685,11 +682,11 @@ def test_an_interrupt_does_not_wait_for_attempts_to_come(hard, serve, tmp_path, 
 
 
 def test_a_killed_download_leaves_nothing_half_written(with_manifest, serve, tmp_path):
-    """SIGKILL to a real process while a file is half-way through the wire."""
+    """SIGKILL to a process that has received half of a file."""
     texts = make_split(3, 2, True)
     with_manifest(hard=texts)
     server = serve(texts)
-    server.tricks["hard/002.txt"] = ["stall"]
+    server.faults["hard/002.txt"] = ["stall"]
     program = (
         "from spo.environments.boxoban import PublicFile, download, manifest\n"
         f"files = {[tuple(file) for file in texts]!r}\n"
@@ -713,7 +710,7 @@ def test_a_killed_download_leaves_nothing_half_written(with_manifest, serve, tmp
     assert_holds(tmp_path, texts)
 
 
-def test_a_disk_that_fills_up_is_an_error_and_leaves_no_half_file(hard, serve, tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_and_leaves_no_partial_file(hard, serve, tmp_path, monkeypatch):
     write_bytes = Path.write_bytes
 
     def write_half(path: Path, content: bytes) -> int:
@@ -736,23 +733,23 @@ def test_a_disk_that_fills_up_is_an_error_and_leaves_no_half_file(hard, serve, t
         ({"splits": ["hard"], "num_attempts": 0}, "num_attempts must be at least 1"),
     ],
 )
-def test_download_refuses_arguments_that_make_no_sense(arguments, complaint, tmp_path):
+def test_download_refuses_invalid_arguments(arguments, complaint, tmp_path):
     with pytest.raises(ValueError, match=complaint):
         download(**arguments, folder=tmp_path)
 
 
-# --- The real thing ---------------------------------------------------------------------------------------------------
+# --- The public levels ------------------------------------------------------------------------------------------------
 
 
 def real_levels_folder() -> Path | None:
-    """A copy of the public data set, or a part of one: SPO_BOXOBAN, or ../shared/boxoban beside the repository."""
+    """A copy of the public data set or of a part: $SPO_BOXOBAN, or shared/boxoban beside the repository."""
     beside = Path(__file__).parents[3] / "shared" / "boxoban"
     folder = Path(os.environ.get("SPO_BOXOBAN", beside))
     return folder if folder.is_dir() else None
 
 
 @pytest.mark.skipif(real_levels_folder() is None, reason="no public Boxoban levels at hand (SPO_BOXOBAN)")
-def test_the_public_levels_are_what_they_are_said_to_be():
+def test_the_public_levels_match_the_manifest():
     folder = real_levels_folder()
     num_files_found = 0
     for split in split_names():
@@ -765,7 +762,7 @@ def test_the_public_levels_are_what_they_are_said_to_be():
         agents, boxes, targets = (np.isin(levels, codes).sum(axis=(1, 2)) for codes in ([3, 5], [4, 6], [2, 5, 6]))
         assert set(agents) == {1}
         assert set(boxes) == set(targets) == {4}
-        # Against a reader of another make, on the last file.
+        # Against an independent reader, on the last file.
         lines = (folder / present[-1].path).read_text().splitlines()
         rows = [line for line in lines if line and not line.startswith(";")]
         last = np.stack([level_from_text(rows[i : i + 10]) for i in range(0, len(rows), 10)])

@@ -1,3 +1,5 @@
+"""The adapter against Brax itself."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,29 +16,45 @@ pytestmark = [
 from spo.environments.brax import brax, names, render_html  # noqa: E402
 from spo.types import ContinuousActions  # noqa: E402
 
+NUM_STEPS, TIME_LIMIT = 20, 8
+
 
 @pytest.fixture(scope="module")
 def ant():
-    return brax("ant", physics="brax").train
+    return brax("ant", physics="brax", time_limit=TIME_LIMIT).train
+
+
+@pytest.fixture(scope="module")
+def played_ant(ant):
+    """Random play past the time limit: the start, then states and time steps stacked over time."""
+    return jax.jit(lambda key: _play(ant, key))(jax.random.key(7))
+
+
+class Pendulum:
+    """A small environment, quick to compile. Reset and steps are compiled once."""
+
+    def __init__(self):
+        env = brax("inverted_pendulum").train
+        self.starts, self.first_timesteps = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
+
+        def body(state, action):
+            return env.step(jax.random.key(0), state, action)
+
+        # 100 steps with one action: (state, action) -> time steps.
+        self.play = jax.jit(
+            lambda state, action: jax.lax.scan(body, state, jnp.broadcast_to(action, (100, *action.shape)))[1]
+        )
 
 
 @pytest.fixture(scope="module")
 def pendulum():
-    """A small world, quick to compile, where the body doesn't matter."""
-    return brax("inverted_pendulum").train
+    return Pendulum()
 
 
-@pytest.fixture(scope="module")
-def short_ant():
-    """A rollout of 12 random steps under a limit of 8: (timesteps of steps, states) stacked over time."""
-    env = brax("ant", physics="brax", time_limit=8).train
-    return env, jax.jit(lambda key: _play(env, key, 12))(jax.random.key(3))
-
-
-def _play(env, key, num_steps):
+def _play(env, key):
     key_reset, key_actions = jax.random.split(key)
     state, start = env.reset(key_reset)
-    actions = jax.random.uniform(key_actions, (num_steps, env.action_spec.size), minval=-1.0, maxval=1.0)
+    actions = jax.random.uniform(key_actions, (NUM_STEPS, env.action_spec.size), minval=-1.0, maxval=1.0)
 
     def body(state, action):
         next_state, timestep = env.step(jax.random.key(0), state, action)
@@ -46,20 +64,18 @@ def _play(env, key, num_steps):
     return start, states, timesteps
 
 
-def _check_equal_to_brax(name, num_steps, **options):
-    """Random play by the adapter against Brax's own environment, each compiled the same way: a scan of its step."""
+def _check_equal_to_brax(name, played):
+    """Compares random play by the adapter with Brax's own environment. Both are compiled as a scan of the step."""
     from brax import envs
 
-    env = brax(name, physics="brax", **options).train
-    if name == "halfcheetah":
-        options["exclude_current_positions_from_observation"] = False
+    options = {"exclude_current_positions_from_observation": False} if name == "halfcheetah" else {}
     raw = envs.get_environment(name, backend="spring", **options)
 
     def play_raw(key):
         key_reset, key_actions = jax.random.split(key)
         state = raw.reset(key_reset)
-        actions = jax.random.uniform(key_actions, (num_steps, raw.action_size), minval=-1.0, maxval=1.0)
-        # Brax changes `done` and a few others from strong to weak types, which a scan refuses.
+        actions = jax.random.uniform(key_actions, (NUM_STEPS, raw.action_size), minval=-1.0, maxval=1.0)
+        # Brax returns some leaves with a weak type, which a scan refuses.
         specs = jax.tree.map(lambda leaf: leaf.dtype, state)
 
         def body(state, action):
@@ -68,38 +84,32 @@ def _check_equal_to_brax(name, num_steps, **options):
 
         return state.obs, jax.lax.scan(body, state, actions)[1]
 
-    start, _, timesteps = jax.jit(lambda key: _play(env, key, num_steps))(jax.random.key(7))
+    start, _, timesteps = played
     with jax.numpy_rank_promotion("allow"):
         raw_start, (observations, rewards, dones, metrics) = jax.jit(play_raw)(jax.random.key(7))
-    assert float(jnp.ptp(observations, axis=0).max()) > 0.1, "a world that stands still would prove nothing"
+    assert float(jnp.ptp(observations, axis=0).max()) > 0.1, "a body at rest would prove nothing"
     np.testing.assert_allclose(start.observation, raw_start, atol=1e-6)
-    # Two programs, two orders of summation: contacts amplify the rounding.
+    # Two programs have two orders of summation, and contacts amplify the rounding.
     np.testing.assert_allclose(timesteps.observation, observations, atol=2e-3, rtol=2e-3)
     np.testing.assert_allclose(timesteps.reward, rewards, atol=2e-3, rtol=2e-3)
     np.testing.assert_array_equal(timesteps.terminated, dones.astype(bool))
     assert timesteps.metrics.keys() == metrics.keys()
 
 
-def test_ant_plays_like_brax():
-    _check_equal_to_brax("ant", num_steps=20)
+def test_ant_plays_like_brax(played_ant):
+    _check_equal_to_brax("ant", played_ant)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["halfcheetah", "humanoid", "inverted_pendulum"])
 def test_plays_like_brax(name):
-    _check_equal_to_brax(name, num_steps=20)
+    env = brax(name, physics="brax").train
+    _check_equal_to_brax(name, jax.jit(lambda key: _play(env, key))(jax.random.key(7)))
 
 
 def test_terminates_like_brax_and_does_not_reset(pendulum):
-    # The pendulum falls within a hundred steps of full throttle, which Brax calls done; it stays down without a reset.
-    env = pendulum
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
-
-    def body(state, _):
-        state, timestep = env.step(jax.random.key(0), state, jnp.ones(1))
-        return state, timestep
-
-    timesteps = jax.jit(lambda state: jax.lax.scan(body, state, None, 100)[1])(state)
+    # With full force the pendulum falls within a hundred steps, and Brax ends the episode. It does not rise again.
+    timesteps = pendulum.play(jax.tree.map(lambda leaf: leaf[0], pendulum.starts), jnp.ones(1))
     assert not timesteps.terminated[0]
     first = int(jnp.argmax(timesteps.terminated))
     assert first > 0
@@ -134,33 +144,32 @@ def test_state_keeps_only_what_a_step_reads(ant):
     assert timestep.action_mask is None
 
 
-def test_time_limit_truncates(short_ant):
-    _, (start, _, timesteps) = short_ant
+def test_time_limit_truncates(played_ant):
+    start, _, timesteps = played_ant
     assert not start.truncated
-    np.testing.assert_array_equal(timesteps.truncated, np.arange(1, 13) >= 8)
+    np.testing.assert_array_equal(timesteps.truncated, np.arange(1, NUM_STEPS + 1) >= TIME_LIMIT)
     assert not timesteps.terminated.any()
 
 
 def test_every_reset_draws_a_fresh_start(pendulum):
-    states, timesteps = jax.jit(jax.vmap(pendulum.reset))(jax.random.split(jax.random.key(0), 4))
-    for leaf in (states.inner.pipeline_state.q, timesteps.observation):
+    for leaf in (pendulum.starts.inner.pipeline_state.q, pendulum.first_timesteps.observation):
         assert len(np.unique(np.asarray(leaf), axis=0)) == 4
 
 
 def test_a_nan_is_passed_on(pendulum):
-    state, _ = jax.jit(pendulum.reset)(jax.random.key(0))
-    poisoned = state._replace(
+    state = jax.tree.map(lambda leaf: leaf[0], pendulum.starts)
+    with_nan = state._replace(
         inner=state.inner._replace(
             pipeline_state=jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), state.inner.pipeline_state)
         )
     )
-    _, timestep = jax.jit(pendulum.step)(jax.random.key(0), poisoned, jnp.zeros(1))
-    assert jnp.isnan(timestep.observation).all()
+    timesteps = pendulum.play(with_nan, jnp.zeros(1))
+    assert jnp.isnan(timesteps.observation[0]).all()
 
 
-def test_pictures(short_ant):
-    env, (_, states, _) = short_ant
-    first, last = (env.render(jax.tree.map(lambda leaf: leaf[index], states)) for index in (0, -1))  # noqa: B023
+def test_pictures(ant, played_ant):
+    _, states, _ = played_ant
+    first, last = (ant.render(jax.tree.map(lambda leaf: leaf[index], states)) for index in (0, -1))  # noqa: B023
     assert first.shape == (240, 320, 3)
     assert first.dtype == np.uint8
     assert (first != last).any()
@@ -168,13 +177,13 @@ def test_pictures(short_ant):
     assert 0.01 < brown < 0.5
 
 
-def test_episode_page(short_ant):
-    _, (_, states, _) = short_ant
+def test_episode_page(played_ant):
+    _, states, _ = played_ant
     listed = [jax.tree.map(lambda leaf, index=index: leaf[index], states) for index in range(3)]
     page = render_html("ant", listed, physics="brax")
     assert page.lstrip().startswith("<!DOCTYPE html>")
     assert len(page) > len(render_html("ant", listed[:1], physics="brax"))
-    with pytest.raises(ValueError, match="at least one state"):
+    with pytest.raises(ValueError, match="no states to show"):
         render_html("ant", [])
 
 
@@ -189,7 +198,7 @@ def test_names():
         ({"name": "aunt"}, "no environment 'aunt'.*Did you mean 'ant'"),
         ({"name": "ant", "backend": "springs"}, "no backend 'springs': choose one of generalized"),
         ({"name": "ant", "gravity": 3}, "no option 'gravity': it takes .*ctrl_cost_weight"),
-        ({"name": "swimmer"}, "generalized backend alone"),
+        ({"name": "swimmer"}, "needs the generalized backend"),
         ({"name": "ant", "time_limit": 0}, "at least one step"),
     ],
 )

@@ -1,7 +1,8 @@
-"""One suite over all environments: whatever the world, the contract of `spo.types.Environment` holds.
+"""One suite over all environments: the contract of `spo.types.Environment`.
 
-A case names a world and what is true of it. Where a world has a time limit it is set short, and where it has no end
-worth waiting for, it gets one; a short rollout of a few worlds side by side then shows every part of the contract.
+A case names an environment and its properties. Time limits are set short, and an environment with long episodes gets
+one. A short rollout of a few copies then covers every part of the contract. For each case one rollout and one step are
+compiled, and all tests share them.
 """
 
 import functools
@@ -17,9 +18,9 @@ from spo.environments import make
 from spo.environments.registry import names
 from spo.environments.tiny import TINY_NAMES
 from spo.environments.wrappers import AutoResetStep, auto_reset, episode_limit, episode_statistics
-from spo.types import DiscreteActions, State, Task
+from spo.types import DiscreteActions, State, Task, TimeStep
 
-# Said by Brax, Jumanji and what they import, about themselves.
+# Warnings of Brax, Jumanji and their dependencies about themselves.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Brax System, piplines and environments are not actively:UserWarning"),
@@ -27,33 +28,33 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning"),
 ]
 
-NUM_WORLDS = 8
+NUM_ENVS = 8
 LIMIT = 4
 SHORT = (("time_limit", LIMIT),)
 
 
 class Case(NamedTuple):
-    """A world, and what the suite should expect of it."""
+    """An environment and its expected properties."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
-    #: It truncates after LIMIT steps, if it did not terminate before. Without a limit it must terminate by itself.
+    #: It truncates after LIMIT steps unless it terminates before. Without a limit it must terminate.
     limited: bool = True
-    #: The limit is not one of its options: put one around it.
+    #: The limit is not one of its options and is added by a wrapper.
     wrap_limit: bool = False
     random_start: bool = True
-    #: What a step does depends on its key.
+    #: A step depends on its key.
     stochastic: bool = False
-    #: Relative and absolute room for `vmap` against a loop: none, but for physics in 32 bit.
+    #: Relative and absolute tolerance of `vmap` against a loop: zero, except for physics in 32 bit.
     tolerance: float = 0.0
     renders: bool = True
     slow: bool = False
-    #: The package it needs.
+    #: The required package.
     needs: str | None = None
 
     @property
     def recipe(self) -> tuple:
-        """What the world is made from."""
+        """Arguments of `make_once`."""
         return self.name, self.options, self.wrap_limit
 
 
@@ -65,7 +66,7 @@ def tiny_case(name: str) -> Case:
         limited=limited,
         random_start=name in ("observation_reward", "context", "continuous_context", "lqr"),
         stochastic=name in ("gamble", "slippery"),
-        # One tabular and one continuous world of each kind on every run; the others differ in their numbers alone.
+        # One environment of each kind in the default run. The others differ only in their numbers.
         slow=name not in ("context", "masked", "gamble", "slippery", "continuous_credit", "lqr"),
     )
 
@@ -115,7 +116,7 @@ def task_of(case: Case) -> Task:
 
 
 def any_action(key, env, timestep):
-    """A valid action, drawn uniformly."""
+    """Draws a valid action uniformly."""
     if isinstance(env.action_spec, DiscreteActions):
         return jax.random.categorical(key, jnp.where(timestep.action_mask, 0.0, -jnp.inf))
     size, low, high = env.action_spec
@@ -123,8 +124,9 @@ def any_action(key, env, timestep):
 
 
 class Rollout(NamedTuple):
-    """Experience of NUM_WORLDS worlds, with resets: [T, NUM_WORLDS, ...]. A step leads from `state` to `next_state`."""
+    """Experience of NUM_ENVS copies, with resets: [T, NUM_ENVS, ...]. A step leads from `state` to `next_state`."""
 
+    start: tuple[State, TimeStep]  # [NUM_ENVS, ...]
     state: State
     action: Any
     next_state: State
@@ -142,16 +144,16 @@ def rollout_of(recipe: tuple) -> Rollout:
         def body(carry, key):
             state, timestep = carry
             key_action, key_step = jax.random.split(key)
-            action = act(jax.random.split(key_action, NUM_WORLDS), timestep)
-            next_state, out = step(jax.random.split(key_step, NUM_WORLDS), state, action)
-            return (next_state, out.next), Rollout(state, action, next_state, out)
+            action = act(jax.random.split(key_action, NUM_ENVS), timestep)
+            next_state, out = step(jax.random.split(key_step, NUM_ENVS), state, action)
+            return (next_state, out.next), (state, action, next_state, out)
 
         key_reset, key_steps = jax.random.split(key)
-        start = jax.vmap(env.reset)(jax.random.split(key_reset, NUM_WORLDS))
-        return jax.lax.scan(body, start, jax.random.split(key_steps, 2 * LIMIT + 1))[1]
+        start = jax.vmap(env.reset)(jax.random.split(key_reset, NUM_ENVS))
+        return Rollout(start, *jax.lax.scan(body, start, jax.random.split(key_steps, 2 * LIMIT + 1))[1])
 
     first, again = jax.device_get((gather(jax.random.key(0)), gather(jax.random.key(0))))
-    assert_trees_equal(first, again)  # the same seed, the same bits
+    assert_trees_equal(first, again)  # the same seed gives the same bits
     return first
 
 
@@ -160,7 +162,7 @@ def rollout(case: Case) -> Rollout:
 
 
 def steps_in_episode(ended):
-    """[T, B]: which step of its episode each step was, counted from 1."""
+    """Number of each step within its episode, counted from 1: [T, B]."""
     count, counts = np.zeros(ended.shape[1], int), []
     for ended_now in ended:
         count = count + 1
@@ -183,11 +185,11 @@ def pick(tree, *index):
 
 
 def types_of(tree):
-    """Shapes and dtypes, and whether a dtype is weak: what `jit` and `scan` go by."""
+    """Shapes, dtypes and weak types, which decide whether `jit` compiles again and `scan` accepts a carry."""
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)), tree)
 
 
-# --- Types: nothing is run -------------------------------------------------------------------------------------------
+# --- Types -----------------------------------------------------------------------------------------------------------
 
 
 @every_case
@@ -223,25 +225,27 @@ def test_states_hold_no_keys(case):
     state, _ = jax.eval_shape(task_of(case).train.reset, jax.random.key(0))
     for path, leaf in jax.tree.leaves_with_path(state):
         assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        # A raw key is known by its name: uint32[2] may be something else.
+        # A raw key is recognised by its name, because uint32[2] may be something else.
         assert not {"key", "rng"} & set(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))
 
 
-# --- What a rollout shows --------------------------------------------------------------------------------------------
+# --- Rollouts --------------------------------------------------------------------------------------------------------
 
 
 @every_case
-def test_what_a_rollout_says_is_in_order(case):
+def test_time_steps_of_a_rollout_are_valid(case):
     timestep, following = rollout(case).step
     assert not np.any(timestep.terminated & timestep.truncated)
     for leaf in jax.tree.leaves((timestep.observation, timestep.reward)):
         assert np.all(np.isfinite(leaf))
     assert not np.any(following.ended)
-    # What is acted on after an end is a start: it has paid nothing.
+    # After an end the next time step is a start, which has no reward.
     assert np.all(following.reward[timestep.ended] == 0)
     if timestep.action_mask is not None:
         assert np.all(following.action_mask.any(axis=-1))
-        assert np.all(timestep.action_mask.any(axis=-1))  # of last ones too: a policy is asked there for V(s)
+        assert np.all(
+            timestep.action_mask.any(axis=-1)
+        )  # including last ones, where a policy may be evaluated for V(s)
 
 
 @every_case
@@ -259,35 +263,38 @@ def test_limits_truncate_and_only_limits_do(case):
 
 @every_case
 def test_starts_are_fresh_where_they_are_random(case):
-    """Of NUM_WORLDS worlds the first start, and the one after the first end. The seeds are fixed, the closest call is
-    `tiny/observation_reward`: with two starts, 2^-7 that eight worlds agree and 2^-8 that none changes."""
+    """Compares the first starts of NUM_ENVS environments, and the starts after their first ends.
+
+    Seeds are fixed. False alarms are most likely for `tiny/observation_reward`, with two starts: 2^-7 that eight
+    environments agree, and 2^-8 that none changes.
+    """
     played = rollout(case)
     first = pick(played.state, 0)
     end = played.step.timestep.ended.argmax(axis=0)
-    assert played.step.timestep.ended[end, np.arange(NUM_WORLDS)].all()
-    second = pick(played.next_state, end, np.arange(NUM_WORLDS))
+    assert played.step.timestep.ended[end, np.arange(NUM_ENVS)].all()
+    second = pick(played.next_state, end, np.arange(NUM_ENVS))
 
-    across_worlds = [trees_differ(pick(first, 0), pick(first, i)) for i in range(1, NUM_WORLDS)]
-    across_restarts = [trees_differ(pick(second, 0), pick(second, i)) for i in range(1, NUM_WORLDS)]
-    successive = [trees_differ(pick(first, i), pick(second, i)) for i in range(NUM_WORLDS)]
-    for changes in (across_worlds, across_restarts, successive):
+    across_envs = [trees_differ(pick(first, 0), pick(first, i)) for i in range(1, NUM_ENVS)]
+    across_restarts = [trees_differ(pick(second, 0), pick(second, i)) for i in range(1, NUM_ENVS)]
+    successive = [trees_differ(pick(first, i), pick(second, i)) for i in range(NUM_ENVS)]
+    for changes in (across_envs, across_restarts, successive):
         assert any(changes) == case.random_start
 
 
 @every_case
-def test_the_statistics_wrapper_fits_around_it(case):
+def test_the_statistics_wrapper_keeps_the_types(case):
     env = episode_statistics(task_of(case).model)
     state, timestep = jax.eval_shape(env.reset, jax.random.key(0))
     action = jax.eval_shape(lambda key, t: any_action(key, env, t), jax.random.key(0), timestep)
     assert types_of(jax.eval_shape(env.step, jax.random.key(0), state, action)) == types_of((state, timestep))
 
 
-# --- What single steps show ------------------------------------------------------------------------------------------
+# --- Single steps ----------------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def counted_step(recipe: tuple):
-    """The model's step under `jit`, and a list that grows by one with every trace."""
+    """The model's step under `jit`, and a list with one entry per trace."""
     env, traces = make_once(*recipe).model, []
 
     def step(key, state, action):
@@ -303,17 +310,17 @@ def step_of(case: Case):
 
 @every_case
 def test_the_model_steps_real_states_and_vmap_equals_a_loop(case):
-    """Training's batched step, inside a scan, against the model's own, one state at a time."""
+    """The batched step of training, inside a scan, against the model's step on single states."""
     step, traces = step_of(case)
     played = rollout(case)
     key_steps = jax.random.split(jax.random.split(jax.random.key(0))[1], 2 * LIMIT + 1)
-    for t, world in [(0, 0), (1, 1), (LIMIT - 1, NUM_WORLDS - 1)]:
-        keys = jax.random.split(jax.random.split(key_steps[t])[1], NUM_WORLDS)
-        key_step, _ = jax.random.split(keys[world])  # as `auto_reset` splits it
-        state, timestep = step(key_step, pick(played.state, t, world), pick(played.action, t, world))
-        assert_trees_equal(timestep, pick(played.step.timestep, t, world), case.tolerance)
+    for t, env_index in [(0, 0), (1, 1), (LIMIT - 1, NUM_ENVS - 1)]:
+        keys = jax.random.split(jax.random.split(key_steps[t])[1], NUM_ENVS)
+        key_step, _ = jax.random.split(keys[env_index])  # as `auto_reset` splits it
+        state, timestep = step(key_step, pick(played.state, t, env_index), pick(played.action, t, env_index))
+        assert_trees_equal(timestep, pick(played.step.timestep, t, env_index), case.tolerance)
         if not timestep.ended:
-            assert_trees_equal(state, pick(played.next_state, t, world), case.tolerance)
+            assert_trees_equal(state, pick(played.next_state, t, env_index), case.tolerance)
     assert len(traces) == 1
 
 
@@ -321,7 +328,7 @@ def test_the_model_steps_real_states_and_vmap_equals_a_loop(case):
 def test_jit_compiles_once_from_reset_through_an_end(case):
     step, traces = step_of(case)
     env = task_of(case).model
-    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    state, timestep = pick(rollout(case).start, 0)
     for key in jax.random.split(jax.random.key(1), LIMIT + 1):
         state, timestep = step(key, state, any_action(key, env, timestep))
     assert len(traces) == 1
@@ -329,23 +336,23 @@ def test_jit_compiles_once_from_reset_through_an_end(case):
 
 @every_case
 def test_the_model_never_resets(case):
-    """Step on past an end: an ended world stays ended, while a reset would start another episode."""
+    """After an end the environment stays ended. A reset would start another episode."""
     step, _ = step_of(case)
     played = rollout(case)
-    t, world = np.argwhere(played.step.timestep.truncated if case.limited else played.step.timestep.terminated)[0]
-    state, action = pick(played.state, t, world), pick(played.action, t, world)
-    start = pick(played.state, 0, world)
+    t, env_index = np.argwhere(played.step.timestep.truncated if case.limited else played.step.timestep.terminated)[0]
+    state, action = pick(played.state, t, env_index), pick(played.action, t, env_index)
+    start = pick(played.state, 0, env_index)
     for key in jax.random.split(jax.random.key(2), 3):
         state, timestep = step(key, state, action)
         if case.stochastic and not case.limited and not timestep.ended:
-            continue  # another draw than the rollout's: not at its end yet
+            continue  # another draw than in the rollout: not at an end yet
         assert bool(timestep.ended)
         assert trees_differ(state, start)
 
 
 @every_case
 def test_a_step_is_a_function_of_key_state_and_action(case):
-    """Chance comes from the step's key alone, so that a search can't see what the real world will draw."""
+    """Chance comes from the step's key alone, so a search cannot see the draws of the real environment."""
     step, _ = step_of(case)
     played = rollout(case)
     stochastic_steps = 0
@@ -360,10 +367,9 @@ def test_a_step_is_a_function_of_key_state_and_action(case):
 @every_case
 def test_states_can_be_drawn(case):
     if not case.renders:
-        pytest.skip("this world has no picture")
-    env = task_of(case).evaluation
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
-    image = env.render(state)
+        pytest.skip("this environment has no picture")
+    state, _ = pick(rollout(case).start, 0)
+    image = task_of(case).evaluation.render(state)
     assert isinstance(image, np.ndarray)
     assert image.dtype == np.uint8
     assert image.ndim == 3
@@ -371,5 +377,5 @@ def test_states_can_be_drawn(case):
     assert image.min() < image.max()
 
 
-def test_no_family_of_worlds_is_left_out():
+def test_every_family_has_a_case():
     assert {name.partition("/")[0] for name in names()} <= {case.name.partition("/")[0] for case in CASES} | {"boxoban"}

@@ -1,3 +1,5 @@
+"""The adapter against gymnax itself."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ gymnax_package = pytest.importorskip("gymnax")
 from spo.environments.gymnax import gymnax, names, time_limit  # noqa: E402
 from spo.types import ContinuousActions, DiscreteActions  # noqa: E402
 
-WORLDS = ("CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite")
+NAMES = ("CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite")
 
 
 def _random_action(key, spec):
@@ -17,9 +19,9 @@ def _random_action(key, spec):
     return jax.random.uniform(key, (spec.size,), minval=spec.low, maxval=spec.high)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_plays_like_gymnax(name):
-    """Against gymnax's own `step`, which resets by itself: equal up to the end, where we go on and it starts again."""
+    """Against gymnax's own `step`, which resets at an end. Both are equal up to the end."""
     env = gymnax(name).train
     raw, params = gymnax_package.make(name)
     key = jax.random.key(2)
@@ -41,7 +43,7 @@ def test_plays_like_gymnax(name):
     assert index >= 3
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_layout_is_the_same_after_reset_and_step(name):
     env = gymnax(name).train
     start = jax.eval_shape(env.reset, jax.random.key(0))
@@ -67,7 +69,7 @@ def test_time_limit_truncates_and_nothing_resets():
 
 
 def test_an_end_in_the_last_step_terminates():
-    # Always pushing left, the pole falls after nine or ten steps; let this be the last one allowed.
+    # If always pushed left, the pole falls after nine or ten steps. The time limit is set to that step.
     def length(**options):
         env = gymnax("CartPole-v1", **options).train
         state, timestep = env.reset(jax.random.key(0))
@@ -88,7 +90,7 @@ def test_specs():
     assert gymnax("Pendulum-v1").train.action_spec == ContinuousActions(1, -2.0, 2.0)
     assert gymnax("Breakout-MinAtar").train.observation_spec.shape == (10, 10, 4)
     assert time_limit("CartPole-v1") == 500
-    assert set(WORLDS) <= set(names())
+    assert set(NAMES) <= set(names())
 
 
 def test_options_reach_gymnax():

@@ -1,3 +1,7 @@
+"""The adapter against Jumanji itself."""
+
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,36 +9,28 @@ import pytest
 
 jumanji_package = pytest.importorskip("jumanji")
 
-from spo.environments.jumanji import _SEVERAL_AGENTS, _registered, jumanji, names  # noqa: E402
+from spo.environments.jumanji import _SEVERAL_AGENTS, _registered, jumanji, names, offline_options  # noqa: E402
 from spo.types import DiscreteActions  # noqa: E402
 
-# Pac-Man writes floats into an array of integers, and Sokoban's viewer leaves its pictures open.
+# Warnings of Jumanji: Pac-Man writes floats into integers, and Sokoban's viewer leaves its pictures open.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning"),
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
-LIMITED = {
-    "maze": 4,
-    "pac_man": 4,
-    "rubiks_cube": 4,
-    "sliding_tile_puzzle": 4,
-    "snake": 4,
-    "sokoban": 4,
-    "tetris": 4,
-}
-QUICK = ("game_2048", "rubiks_cube", "snake")  # one with chance, one with three choices in an action, one with a limit
+LIMITED = ("maze", "pac_man", "rubiks_cube", "sliding_tile_puzzle", "snake", "sokoban", "tetris")
+QUICK = ("game_2048", "rubiks_cube", "snake")  # with chance; with three choices per action; with a time limit
 
 
-def _options(name):
-    if name != "sokoban":
-        return {}
-    from jumanji.environments.routing.sokoban.generator import SimpleSolveGenerator
-
-    return {"generator": SimpleSolveGenerator()}  # Jumanji's default fetches levels from the web
+@functools.cache
+def _raw(name, time_limit=None):
+    """Jumanji's environment, with its reset and step compiled once per module."""
+    limit = {} if time_limit is None else {"time_limit": time_limit}
+    raw = jumanji_package.make(_registered()[name], **limit, **offline_options(name))
+    return raw, jax.jit(raw.reset), jax.jit(raw.step)
 
 
 def _play(env, key, num_steps):
-    """Legal random play: (actions, start, time steps)."""
+    """Random play with valid actions: (actions, keys, start, time steps)."""
     key_reset, key_play = jax.random.split(key)
     state, start = env.reset(key_reset)
 
@@ -52,13 +48,12 @@ def _play(env, key, num_steps):
 
 
 def _check_against_jumanji(name, num_steps=12):
-    """The same actions and keys through Jumanji's own `step`: equal observations, rewards, masks and ends."""
-    limit = {"time_limit": num_steps - 2} if name in LIMITED else {}
-    env = jumanji(name, **limit, **_options(name)).train
+    """Jumanji's own `step` with the same actions and keys: equal observations, rewards, masks and ends."""
+    limit = num_steps - 2 if name in LIMITED else None
+    env = jumanji(name, **({} if limit is None else {"time_limit": limit}), **offline_options(name)).train
     actions, keys, start, timesteps = jax.jit(lambda key: _play(env, key, num_steps))(jax.random.key(5))
 
-    raw = jumanji_package.make(_registered()[name], **limit, **_options(name))
-    raw_reset, raw_step = jax.jit(raw.reset), jax.jit(raw.step)
+    raw, raw_reset, raw_step = _raw(name, limit)
     num_values = tuple(np.atleast_1d(raw.action_spec.num_values))
     with jax.numpy_rank_promotion("allow"):
         state, raw_timestep = raw_reset(jax.random.split(jax.random.key(5))[0])
@@ -100,10 +95,11 @@ def test_all_play_like_jumanji(name):
 def test_actions_are_flattened_in_row_major_order():
     env = jumanji("rubiks_cube").train
     assert env.action_spec == DiscreteActions(18)
-    raw = jumanji_package.make("RubiksCube-v0")
-    state, _ = env.reset(jax.random.key(0))
-    raw_state, _ = raw.reset(jax.random.key(0))
-    step, raw_step = jax.jit(env.step), jax.jit(raw.step)
+    _, raw_reset, raw_step = _raw("rubiks_cube", 10)
+    with jax.numpy_rank_promotion("allow"):
+        raw_state, _ = raw_reset(jax.random.key(0))
+    state = raw_state.replace(key=None)
+    step = jax.jit(env.step)
     for index, action in ((5, [1, 0, 2]), (16, [5, 0, 1])):
         with jax.numpy_rank_promotion("allow"):
             expected, _ = raw_step(raw_state, jnp.array(action))
@@ -168,7 +164,7 @@ def test_solving_in_the_last_step_terminates(limit_is_termination):
 
 
 def test_a_loss_in_the_last_step_terminates():
-    # A snake that walks up reaches the wall, and dies there in the step which is also the last one allowed.
+    # A snake that walks up dies at the wall, in the step that is also the last one allowed.
     state, timestep = jumanji("snake").train.reset(jax.random.key(0))
     step = jax.jit(jumanji("snake", time_limit=int(state.head_position.row) + 1).train.step)
     for _ in range(int(state.head_position.row)):
@@ -181,7 +177,7 @@ def test_a_loss_in_the_last_step_terminates():
 
 
 def test_no_reset_and_a_full_mask_after_the_end():
-    # A board without equal neighbours whose last gap is filled by the move: 2048 is over and allows nothing.
+    # A board without equal neighbours whose last gap is filled by the move: the game is over and allows no action.
     env = jumanji("game_2048").train
     state, _ = env.reset(jax.random.key(0))
     board = jnp.array([[1, 2, 1, 2], [2, 1, 2, 1], [1, 2, 1, 2], [0, 5, 6, 7]], jnp.int32)
@@ -192,7 +188,7 @@ def test_no_reset_and_a_full_mask_after_the_end():
     assert timestep.action_mask.all()
 
 
-def test_worlds_of_several_agents_are_refused_and_not_listed():
+def test_environments_with_several_agents_are_refused_and_not_listed():
     assert not _SEVERAL_AGENTS & set(names())
     assert set(_registered()) >= _SEVERAL_AGENTS
     for name, sentence in (
@@ -206,8 +202,8 @@ def test_worlds_of_several_agents_are_refused_and_not_listed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(_SEVERAL_AGENTS))
-def test_every_world_left_out_would_be_refused(name):
-    with pytest.raises(ValueError, match="we take worlds with"):
+def test_every_unlisted_environment_is_refused(name):
+    with pytest.raises(ValueError, match="Supported are"):
         jumanji(name)
 
 

@@ -1,3 +1,5 @@
+"""Environments by name, and error messages for wrong names and options."""
+
 import sys
 
 import jax
@@ -7,7 +9,7 @@ from spo.environments import make, names
 from spo.environments.registry import describe, is_built_in, missing
 from spo.types import DiscreteActions, Task
 
-# `names()` imports every library that is installed, to ask it for its names.
+# `names()` imports every installed library.
 pytestmark = pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")
 
 
@@ -24,7 +26,7 @@ def test_makes_by_name(name):
     assert shapes == jax.tree.map(lambda spec: spec.shape, task.train.observation_spec)
 
 
-def test_options_arrive():
+def test_options_reach_the_environment():
     def steps_to_the_end(task):
         state, timestep = task.train.reset(jax.random.key(1))
         step = jax.jit(task.train.step)
@@ -69,7 +71,7 @@ def test_bad_names_and_options(name, options, sentence):
         make(name, **options)
 
 
-def test_a_name_another_library_lacks():
+def test_an_unknown_name_of_another_library():
     pytest.importorskip("jumanji")
     with pytest.raises(ValueError, match="Did you mean 'snake'"):
         make("jumanji/snakes")
@@ -79,7 +81,7 @@ def test_a_name_another_library_lacks():
 def test_a_missing_package_names_the_extra(monkeypatch, family, extra):
     for module in [module for module in sys.modules if module.partition(".")[0] == family]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(sys, "path", [])  # nothing else can be found
+    monkeypatch.setattr(sys, "path", [])  # no other package can be found
     monkeypatch.setattr(
         sys, "meta_path", [finder for finder in sys.meta_path if not hasattr(finder, "known_source_files")]
     )

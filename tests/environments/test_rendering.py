@@ -1,4 +1,4 @@
-"""Frames and animations: what is written can be read again and shows the same."""
+"""Frames of an episode, and animations that are read back as written."""
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,12 @@ from spo.environments.rendering import rollout_frames, save_animation
 from spo.environments.tiny import tiny
 
 
-def go_on(key, state, timestep):
+def move_right(key, state, timestep):
     return jnp.int32(1)
 
 
 def distinct_frames(count, height=12, width=20):
-    """Two-coloured pictures, so that a GIF palette holds them exactly: a bar that moves."""
+    """Pictures of a moving bar, in two colours, which a GIF palette stores exactly."""
     frames = np.zeros((count, height, width, 3), np.uint8)
     for index in range(count):
         frames[index, :, 2 * index : 2 * index + 2] = (200, 100, 50)
@@ -24,7 +24,7 @@ def distinct_frames(count, height=12, width=20):
 
 def test_a_rollout_shows_the_start_every_state_and_the_end():
     env = tiny("chain", length=4).evaluation
-    frames = rollout_frames(env, go_on, jax.random.key(0), max_steps=100)
+    frames = rollout_frames(env, move_right, jax.random.key(0), max_steps=100)
     state, _ = env.reset(jax.random.key(1))
     expected = [env.render(state._replace(row=jnp.int32(row))) for row in range(5)]
     assert len(frames) == 5
@@ -33,7 +33,7 @@ def test_a_rollout_shows_the_start_every_state_and_the_end():
 
 
 def test_a_rollout_stops_at_max_steps():
-    assert len(rollout_frames(tiny("chain").evaluation, go_on, jax.random.key(0), max_steps=2)) == 3
+    assert len(rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=2)) == 3
 
 
 def test_the_policy_is_given_fresh_keys_and_the_current_state():
@@ -63,13 +63,13 @@ def test_an_animation_reads_back_as_written(tmp_path, suffix):
         assert image.info["loop"] == 0
 
 
-def test_a_single_frame_and_a_string_for_a_path_will_do(tmp_path):
+def test_a_single_frame_and_a_path_as_text_are_accepted(tmp_path):
     save_animation(distinct_frames(1), str(tmp_path / "one.gif"))
     with Image.open(tmp_path / "one.gif") as image:
         assert image.size == (20, 12)
 
 
-def test_what_can_not_be_written_is_said(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     frames = distinct_frames(2)
     with pytest.raises(ValueError, match=r"end its name in .gif, .png, .webp"):
         save_animation(frames, tmp_path / "film.mp4")
@@ -84,5 +84,5 @@ def test_what_can_not_be_written_is_said(tmp_path):
     with pytest.raises(ValueError, match="scale them to one size"):
         save_animation([frames[0], frames[1][:-1]], tmp_path / "sizes.gif")
     with pytest.raises(ValueError, match="1 or more"):
-        rollout_frames(tiny("chain").evaluation, go_on, jax.random.key(0), max_steps=0)
+        rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=0)
     assert list(tmp_path.iterdir()) == []

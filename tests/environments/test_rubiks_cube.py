@@ -1,4 +1,4 @@
-"""Our cube against Jumanji's, against group theory, and against what is known about its first few moves."""
+"""The cube against Jumanji's, against group theory, and against known numbers of positions."""
 
 import itertools
 from collections import Counter
@@ -36,7 +36,7 @@ TIME_LIMIT = 3
 
 
 def play_both(size, *, num_cubes=256, num_steps=60):
-    """Random play; both cubes make every transition, from the same state. Arrays are [num_steps, num_cubes, ...]."""
+    """Random play. Both cubes compute every transition from the same state. Arrays are [num_steps, num_cubes, ...]."""
     near, far, as_jumanji = (
         make_rubiks_cube(
             size=size,
@@ -52,7 +52,7 @@ def play_both(size, *, num_cubes=256, num_steps=60):
     )
 
     def start(key):
-        """Anywhere in an episode; most starts are one move from the goal, so that random play meets it."""
+        """A start at any step of an episode. Most are one move from the goal, so random play reaches it."""
         key_near, key_far, key_which, key_count = jax.random.split(key, 4)
         stickers = jnp.where(
             jax.random.bernoulli(key_which, 0.7), near.reset(key_near)[0].stickers, far.reset(key_far)[0].stickers
@@ -98,7 +98,7 @@ def test_every_transition_equals_jumanjis(size):
     np.testing.assert_array_equal(state.step_count, theirs.observation.step_count)
 
     solved, timed_out = ours.reward == 1.0, state.step_count == TIME_LIMIT
-    # The four ways a step can go were all met: going on, solved early, out of time, solved by the last move.
+    # All four cases occurred: continued, solved early, out of time, solved by the last move.
     for case in (~solved & ~timed_out, solved & ~timed_out, ~solved & timed_out, solved & timed_out):
         assert case.sum() >= 20
     np.testing.assert_array_equal(ours.metrics["solved"], solved)
@@ -134,7 +134,7 @@ def test_actions_are_jumanjis_in_row_major_order():
 
 
 def compose(*moves):
-    """One permutation that does the given ones from left to right."""
+    """Composition of permutations, applied from left to right."""
     result = np.arange(len(moves[0]))
     for move in moves:
         result = result[move]
@@ -229,7 +229,7 @@ def test_train_and_evaluation_differ_in_scrambles_only():
         assert {stickers.tobytes() for stickers in np.asarray(states.stickers)} == one_move_away
     states, timesteps = jax.vmap(task.evaluation.reset)(keys)
     assert (np.asarray(states.stickers) == solved_stickers(3)).all()
-    # A start on the goal ends nothing and earns nothing.
+    # A start on the goal is not an end and has no reward.
     assert not timesteps.ended.any()
     assert not timesteps.reward.any()
     assert timesteps.metrics["solved"].all()
@@ -281,7 +281,7 @@ def test_render_draws_every_sticker_once(size):
     assert image.dtype == np.uint8
     assert image.shape[0] * 4 == image.shape[1] * 3
     colours, counts = np.unique(image.reshape(-1, 3), axis=0, return_counts=True)
-    # Six sticker colours in equal parts, the black gaps and the ground.
+    # Six sticker colours in equal parts, the black gaps and the background.
     assert len(colours) == 8
     assert Counter(counts.tolist()).most_common(1)[0][1] == 6
 
@@ -293,7 +293,7 @@ def test_render_places_up_above_front_and_turns_with_the_cube():
     height, width = before.shape[0] // 3, before.shape[1] // 4
     up = (slice(0, height), slice(width, 2 * width))
     down = (slice(2 * height, None), slice(width, 2 * width))
-    # A turn of the up face shows on the first row of the middle band alone.
+    # A turn of the up face changes only the first row of the middle band.
     np.testing.assert_array_equal(after[up], before[up])
     np.testing.assert_array_equal(after[down], before[down])
     changed_rows = np.flatnonzero((after != before).any(axis=(1, 2)))

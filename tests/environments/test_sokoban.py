@@ -1,4 +1,4 @@
-"""Our Sokoban against Jumanji's, and its rules by hand."""
+"""Sokoban against Jumanji's, and its rules by hand."""
 
 from types import SimpleNamespace
 
@@ -27,9 +27,10 @@ from spo.environments.sokoban_generator import generate_levels
 
 UP, RIGHT, DOWN, LEFT = range(4)
 
-NO_VIEWER = SimpleNamespace()  # Jumanji's own leaves its picture files open, which is a warning and so an error here
+# Jumanji's viewer leaves its picture files open. This is a warning, and warnings are errors here.
+NO_VIEWER = SimpleNamespace()
 
-# A push away from the goal, with every kind of cell: random play solves them, and undoes what is solved.
+# One push from the goal, with every kind of cell. Random play solves them and pushes boxes off targets.
 NEARLY_SOLVED = [
     [
         "##########",
@@ -57,7 +58,7 @@ NEARLY_SOLVED = [
     ],
 ]
 
-# No wall around: the edge of the board must hold agent and boxes.
+# Without outer walls: the edge of the board must block agent and boxes.
 OPEN_BOARD = [
     "@$      .$",
     "$       # ",
@@ -76,7 +77,7 @@ OPEN_BOARD = [
 
 
 def test_every_transition_equals_jumanjis():
-    """Random play; both games make every transition from the same state: 160 x 256 transitions, limit 120."""
+    """Random play. Both games compute every transition from the same state: 160 x 256 transitions, limit 120."""
     jumanji_env = pytest.importorskip("jumanji.environments.routing.sokoban.env")
     jumanji_generator = pytest.importorskip("jumanji.environments.routing.sokoban.generator")
     jumanji_types = pytest.importorskip("jumanji.environments.routing.sokoban.types")
@@ -151,7 +152,7 @@ def test_every_transition_equals_jumanjis():
     np.testing.assert_array_equal(ours_as_jumanji.discount, theirs.discount)
     assert not ours_as_jumanji.truncated.any()
 
-    # What was met on the way: pushes on and off targets, solved boards, the time limit, moves that change nothing.
+    # All cases occurred: pushes on and off targets, solved boards, the time limit, moves that change nothing.
     pushed_on, pushed_off = np.isclose(ours.reward, 0.9), np.isclose(ours.reward, -1.1)
     idle = (before.agent == after.agent) & (before.cells == after.cells).all(axis=(-1, -2))
     row, column = np.divmod(before.agent, 10)
@@ -186,7 +187,7 @@ def test_solutions_end_in_both_games_alike():
 
 
 def after(rows, *moves):
-    """The board after some moves, as text, and the rewards."""
+    """Board after some moves, as text, and the rewards."""
     task = sokoban(level_from_text(rows)[None])
     state, timestep = task.model.reset(jax.random.key(0))
     assert level_to_text(np.asarray(timestep.observation)) == rows
@@ -248,7 +249,7 @@ def test_the_time_limit_truncates_and_the_flag_makes_it_a_termination():
         assert bool(timestep.truncated) != flag
 
 
-def test_solving_with_the_last_step_is_no_time_limit():
+def test_solving_in_the_last_step_is_termination():
     env = sokoban(level_from_text(["@$.", "   ", "   "])[None], time_limit=1).train
     state, _ = env.reset(jax.random.key(0))
     _, timestep = env.step(jax.random.key(0), state, jnp.int32(RIGHT))

@@ -1,4 +1,4 @@
-"""Generated levels are solvable, varied and reproducible, and the solver that says so is right."""
+"""Generated levels are solvable, varied and reproducible, and the solver used as the oracle is correct."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def test_the_solver_finds_the_only_way():
         pytest.param(["######", "#@$$.#", "#   .#", "######", "######", "######"], id="boxes block each other"),
     ],
 )
-def test_the_solver_knows_lost_levels(rows):
+def test_the_solver_returns_none_for_lost_levels(rows):
     assert solve(rows) is None
 
 
@@ -52,12 +52,12 @@ def test_the_solver_knows_lost_levels(rows):
 
 
 def test_levels_can_be_solved_in_the_game_itself(levels):
-    """An independent solver finds a way, and the environment agrees that it ends the game, within its time limit."""
+    """An independent solver finds a solution. In the environment it solves the level within the time limit."""
     some = levels[:64]
     solutions = [solve(level_to_text(level)) for level in some]
     assert all(solutions)
     lengths = np.array([len(moves) for moves in solutions])
-    assert lengths.min() >= 10  # none is a matter of a few moves
+    assert lengths.min() >= 10  # none is solved in a few moves
     moves_of = np.zeros((lengths.max(), len(some)), np.int32)
     for column, moves in enumerate(solutions):
         moves_of[: len(moves), column] = moves
@@ -78,7 +78,7 @@ def test_levels_can_be_solved_in_the_game_itself(levels):
 def test_levels_are_well_formed(levels):
     check_levels(levels)
     assert levels.shape == (300, 10, 10)
-    # Nobody starts on a target, as in the public levels.
+    # No box and no agent starts on a target, as in the public levels.
     assert set(np.unique(levels)) == {FLOOR, WALL, TARGET, AGENT, BOX}
     assert ((levels == BOX).sum(axis=(1, 2)) == 4).all()
     for edge in (levels[:, 0], levels[:, -1], levels[:, :, 0], levels[:, :, -1]):
@@ -91,7 +91,7 @@ def test_levels_are_distinct_and_varied(levels):
     assert len({layout.tobytes() for layout in walls}) > 0.95 * len(levels)
     open_cells = (~walls).sum(axis=(1, 2))
     assert open_cells.min() < 32 < 42 < open_cells.max()
-    # Every cell inside the outer wall is used: as wall, floor, target and start, and for boxes but in the four corners.
+    # Every inner cell occurs as wall, floor, target and start. Boxes occur everywhere but in the four corners.
     inside = levels[:, 1:-1, 1:-1]
     for code in (WALL, FLOOR, TARGET, BOX):
         share = (inside == code).mean(axis=0)

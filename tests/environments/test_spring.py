@@ -1,5 +1,8 @@
-"""The fused physics against Brax's own, from states that Brax itself has reached: physics is chaotic, so two programs
-may be compared over one step, and never over an episode each."""
+"""The fused physics against Brax's own.
+
+Every comparison is over one step, from states that Brax itself has reached. Over an episode two programs diverge,
+because the physics is chaotic.
+"""
 
 import os
 import subprocess
@@ -29,7 +32,7 @@ def _play(env, key, batch, num_steps):
     """Random play in Brax: states before each step, actions, states after, with axes [steps, batch]."""
     key_reset, key_actions = jax.random.split(key)
     start = jax.vmap(env.reset)(jax.random.split(key_reset, batch))
-    # Beyond the motors' range on purpose: they clip, the cost of control doesn't.
+    # Beyond the motors' range: motors clip, the cost of control does not.
     actions = jax.random.uniform(
         key_actions, (num_steps, batch, env.action_size), start.obs.dtype, minval=-1.3, maxval=1.3
     )
@@ -45,14 +48,14 @@ def _play(env, key, batch, num_steps):
 
 
 def _fused_steps(env, before, actions):
-    """A fused step from every one of Brax's states, all at once."""
+    """One fused step from each of Brax's states."""
     step = fused_environment(env).step
     states = before.replace(pipeline_state=jax.vmap(jax.vmap(from_brax))(before.pipeline_state))
     return jax.vmap(jax.vmap(step))(states, actions)
 
 
 def _deviations(after, fused):
-    """The largest deviation of each quantity in each step."""
+    """Largest deviation of each quantity in each step."""
     ours, theirs = fused.pipeline_state.bodies, jax.vmap(jax.vmap(from_brax))(after.pipeline_state).bodies
     pairs = {
         "bodies": (ours, theirs),
@@ -77,7 +80,7 @@ def played(raw):
 
 @pytest.fixture(scope="module")
 def some_states(played):
-    """Seven states with actions, where ants are in the middle of something."""
+    """Seven states in the middle of an episode, with actions."""
     before, actions, _, _ = played
     return jax.vmap(from_brax)(jax.tree.map(lambda leaf: leaf[60, :7], before.pipeline_state)), actions[60, :7]
 
@@ -86,7 +89,7 @@ def some_states(played):
 
 
 def _foot_heights(x):
-    """The centres of the feet, spheres of radius 0.08 at the lower legs' ends."""
+    """Heights of the centres of the feet, which are spheres of radius 0.08 at the ends of the lower legs."""
     heights = []
     for leg, (forward, left) in {2: (0.4, 0.4), 4: (-0.4, 0.4), 6: (-0.4, -0.4), 8: (0.4, -0.4)}.items():
         w, qx, qy, qz = np.moveaxis(np.asarray(x.rot[..., leg, :]), -1, 0)
@@ -94,8 +97,8 @@ def _foot_heights(x):
     return np.stack(heights)
 
 
-def test_play_meets_what_the_physics_has(played):
-    """The comparisons below prove something: feet in the air and on the ground, joints at their limits, falls."""
+def test_play_covers_all_parts_of_the_physics(played):
+    """The states below include feet in the air and on the ground, joints at their limits, and falls."""
     before, actions, after, _ = played
     touching = (_foot_heights(before.pipeline_state.x) < 0.08).sum(axis=0)
     assert (touching == 0).mean() > 0.02
@@ -108,8 +111,8 @@ def test_play_meets_what_the_physics_has(played):
 
 
 def test_steps_like_brax(played):
-    # Springs of 4000 N/m turn a rounding of 1e-7 m in a position into 4e-4 N, and ten substeps add up: 1e-4 beside
-    # velocities of 10. Where a foot touches the ground in one program and just not in the other, a step differs more.
+    # Springs of 4000 N/m turn a rounding of 1e-7 m in a position into 4e-4 N, and ten substeps add up to 1e-4, for
+    # velocities of 10. The difference is larger where a foot touches the ground in only one of the two programs.
     _, _, after, fused = played
     for name, deviation in _deviations(after, fused).items():
         assert (deviation > 1e-4).mean() < 0.01, name
@@ -117,7 +120,7 @@ def test_steps_like_brax(played):
     np.testing.assert_array_equal(fused.done, after.done)
 
 
-ALGEBRA = """
+DOUBLE_PRECISION = """
 import warnings
 warnings.simplefilter("ignore")
 import jax, numpy as np
@@ -135,23 +138,34 @@ print("equal")
 
 
 @pytest.mark.slow
-def test_the_algebra_is_brax_s():
-    """In double precision 1000 steps agree to nine digits: what differs in single precision is rounding alone."""
+def test_the_equations_equal_brax_s():
+    """In double precision 1000 steps agree to nine digits. The differences in single precision are rounding errors."""
     here = os.path.dirname(__file__)
     environment = {**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join([here, *sys.path])}
-    done = subprocess.run([sys.executable, "-c", ALGEBRA], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", DOUBLE_PRECISION], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stdout.endswith("equal\n"), done.stderr[-2000:]
 
 
 # --- One kernel ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def by_xla(raw):
+    return spring_physics(raw.sys, 3, implementation="xla").step
+
+
+@pytest.fixture(scope="module")
+def stepped_by_xla(by_xla, some_states):
+    return jax.jit(jax.vmap(by_xla))(*some_states)
+
+
 @pytest.mark.parametrize("batch", [4, 7])
-def test_kernel_computes_what_xla_computes(raw, some_states, batch):
-    states, actions = jax.tree.map(lambda leaf: leaf[:batch], some_states)
-    by_xla = spring_physics(raw.sys, 3, implementation="xla")
+def test_kernel_computes_what_xla_computes(raw, some_states, stepped_by_xla, batch):
+    """A batch that fills its block, and one that is padded."""
+    states, actions, expected = jax.tree.map(lambda leaf: leaf[:batch], (*some_states, stepped_by_xla))
     by_kernel = spring_physics(raw.sys, 3, implementation="interpret", block_size=4, num_warps=1)
-    expected = jax.jit(jax.vmap(by_xla.step))(states, actions)
     actual = jax.jit(jax.vmap(by_kernel.step))(states, actions)
     for ours, theirs in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert ours.shape == theirs.shape
@@ -174,7 +188,7 @@ def _kernels(jaxpr):
 def test_any_number_of_vmaps_is_one_kernel(raw):
     physics = spring_physics(raw.sys, raw._n_frames, implementation="pallas")
     states = SpringState(jax.ShapeDtypeStruct((2, 3, 9, 13), jnp.float32))
-    shared_action = jax.ShapeDtypeStruct((3, 8), jnp.float32)  # of all that the outer axis runs over
+    shared_action = jax.ShapeDtypeStruct((3, 8), jnp.float32)  # shared along the outer axis
 
     step = jax.vmap(jax.vmap(physics.step), in_axes=(0, None))
     assert len(_kernels(jax.make_jaxpr(step)(states, shared_action).jaxpr)) == 1
@@ -183,7 +197,7 @@ def test_any_number_of_vmaps_is_one_kernel(raw):
 
 
 def test_calls_of_one_size_share_their_kernel(raw):
-    """A kernel takes seconds to compile, and a program of training calls it in several places."""
+    """A kernel takes seconds to compile, and a training program calls it in several places."""
     physics = spring_physics(raw.sys, raw._n_frames, implementation="pallas")
 
     def twice(states, actions):
@@ -195,49 +209,57 @@ def test_calls_of_one_size_share_their_kernel(raw):
     assert first is second
 
 
-def test_vmapped_steps_are_single_steps(raw, some_states):
+def test_vmapped_steps_are_single_steps(by_xla, some_states):
     states, actions = some_states
-    step = spring_physics(raw.sys, 2, implementation="xla").step
     nested = jax.tree.map(lambda leaf: leaf[:6].reshape(2, 3, *leaf.shape[1:]), states)
-    after, q, _ = jax.jit(jax.vmap(jax.vmap(step), in_axes=(0, None)))(nested, actions[:3])
-    alone = jax.jit(step)(jax.tree.map(lambda leaf: leaf[4], states), actions[1])
+    after, q, _ = jax.jit(jax.vmap(jax.vmap(by_xla), in_axes=(0, None)))(nested, actions[:3])
+    alone = jax.jit(by_xla)(jax.tree.map(lambda leaf: leaf[4], states), actions[1])
     np.testing.assert_allclose(after.bodies[1, 1], alone[0].bodies, atol=1e-5)
     np.testing.assert_allclose(q[1, 1], alone[1], atol=1e-5)
 
 
-# --- As a world ------------------------------------------------------------------------------------------------------
+# --- As an environment -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def world():
+def fused_env():
     return brax("ant", physics="fused").train
 
 
-def test_starts_like_brax(world):
-    theirs = jax.jit(brax("ant", physics="brax").train.reset)(jax.random.key(3))[1]
-    ours = jax.jit(world.reset)(jax.random.key(3))[1]
+@pytest.fixture(scope="module")
+def brax_env():
+    return brax("ant", physics="brax").train
+
+
+@pytest.fixture(scope="module")
+def starts(fused_env, brax_env):
+    """`(state, timestep)` of the same start, with the fused physics and with Brax's."""
+    return tuple(jax.jit(env.reset)(jax.random.key(3)) for env in (fused_env, brax_env))
+
+
+def test_starts_like_brax(starts):
+    (_, ours), (_, theirs) = starts
     np.testing.assert_array_equal(ours.observation, theirs.observation)
     assert ours.metrics.keys() == theirs.metrics.keys()
 
 
-def test_layout_is_the_same_after_reset_and_step(world):
-    start = jax.eval_shape(world.reset, jax.random.key(0))
-    after = jax.eval_shape(world.step, jax.random.key(1), start[0], jax.ShapeDtypeStruct((8,), jnp.float32))
+def test_layout_is_the_same_after_reset_and_step(fused_env):
+    start = jax.eval_shape(fused_env.reset, jax.random.key(0))
+    after = jax.eval_shape(fused_env.step, jax.random.key(1), start[0], jax.ShapeDtypeStruct((8,), jnp.float32))
     assert jax.tree.structure(start) == jax.tree.structure(after)
     for before, then in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True):
         assert (before.shape, before.dtype, before.weak_type) == (then.shape, then.dtype, then.weak_type)
     assert [leaf.shape for leaf in jax.tree.leaves(start[0].inner)] == [(9, 13)]
 
 
-def test_options_reach_the_world():
-    world = brax("ant", physics="fused", exclude_current_positions_from_observation=False).train
-    assert world.observation_spec.shape == (29,)
+def test_options_reach_brax():
+    env = brax("ant", physics="fused", exclude_current_positions_from_observation=False).train
+    assert env.observation_spec.shape == (29,)
 
 
-def test_pictures(world):
-    state, _ = jax.jit(world.reset)(jax.random.key(0))
-    theirs, _ = jax.jit(brax("ant", physics="brax").train.reset)(jax.random.key(0))
-    assert (world.render(state) != brax("ant", physics="brax").train.render(theirs)).mean() < 0.02
+def test_pictures(fused_env, brax_env, starts):
+    (state, _), (theirs, _) = starts
+    assert (fused_env.render(state) != brax_env.render(theirs)).mean() < 0.02
     assert render_html("ant", [state], physics="fused").lstrip().startswith("<!DOCTYPE html>")
 
 
@@ -249,18 +271,18 @@ def test_pictures(world):
         ({"name": "ant", "debug": True}, "leave debug off"),
     ],
 )
-def test_refuses_what_it_cannot_do(arguments, sentence):
+def test_refuses_unsupported_environments(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         brax(**arguments, physics="fused")
 
 
 def _unlike_limbs(system):
-    """A motor less: one leg's hip has none."""
+    """Removes one motor: the hip of one leg has none."""
     return system.replace(actuator=jax.tree.map(lambda leaf: leaf[1:], system.actuator))
 
 
 def _five_limbs(system):
-    """One of the feet hangs on the torso."""
+    """Attaches one of the feet to the torso."""
     return system.replace(link_parents=(-1, 0, 1, 0, 3, 0, 5, 0, 0))
 
 
@@ -278,7 +300,7 @@ def test_refuses_other_systems(raw, change, sentence):
 
 
 @pytest.mark.parametrize(("name", "fused"), [("ant", True), ("inverted_pendulum", False)])
-def test_is_taken_where_it_can_be(name, fused):
+def test_auto_uses_the_fused_physics_where_it_is_supported(name, fused):
     state, _ = jax.eval_shape(brax(name).train.reset, jax.random.key(0))
     assert isinstance(state.inner.pipeline_state, SpringState) == fused
 

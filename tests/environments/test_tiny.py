@@ -1,4 +1,4 @@
-"""Tiny worlds: the tables are the world, and the known answers are what acting on them earns."""
+"""Tiny environments: steps follow the tables, and acting on the known answers earns the known values."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def inner(state):
 
 
 def with_row(state, row):
-    """`state` moved to a row of the tables."""
+    """Moves a state to a row of the tables."""
     moved = inner(state)._replace(row=jnp.asarray(row, jnp.int32))
     return state._replace(inner=moved) if hasattr(state, "inner") else moved
 
@@ -28,10 +28,10 @@ def with_row(state, row):
 
 
 @pytest.mark.parametrize("name", TABULAR)
-def test_every_row_of_the_tables_is_what_a_step_does(name):
-    """Every (state, action), 400 draws each; a frequency 5 standard errors off its probability is an error.
+def test_steps_follow_every_row_of_the_tables(name):
+    """400 draws for every (state, action). A frequency 5 standard errors from its probability is an error.
 
-    False alarms: at most 200 frequencies over all worlds and 6e-7 for each, about 1e-4, and the seed is fixed.
+    False alarms: at most 200 frequencies over all environments, 6e-7 for each, about 1e-4. The seed is fixed.
     """
     mdp, env = tiny_mdp(name), tiny(name).model
     num_states, num_actions = mdp.rewards.shape
@@ -46,7 +46,7 @@ def test_every_row_of_the_tables_is_what_a_step_does(name):
     expected = mdp.transition_probabilities.reshape(-1, num_states)
     frequencies = (reached_rows[..., None] == np.arange(num_states)).mean(axis=1)
     standard_error = np.sqrt(expected * (1 - expected) / num_draws)
-    # At probabilities 0 and 1 the standard error is 0, and so is the room for error.
+    # At probabilities 0 and 1 the standard error is 0, and so is the tolerance.
     assert np.all(np.abs(frequencies - expected) <= 5 * standard_error + 1e-12)
     np.testing.assert_allclose(timestep.reward, np.repeat(mdp.rewards.ravel()[:, None], num_draws, 1), rtol=1e-6)
     np.testing.assert_array_equal(timestep.terminated, mdp.terminal[reached_rows])
@@ -66,7 +66,7 @@ def test_starts_are_drawn_from_the_start_probabilities(name):
 
 
 def enumerate_best(mdp, gamma, state, depth):
-    """Optimal value over `depth` steps by trying everything: slow and obvious."""
+    """Optimal value over `depth` steps by enumeration of all actions."""
     if mdp.terminal[state] or depth == 0:
         return 0.0
     return max(
@@ -83,7 +83,7 @@ def enumerate_best(mdp, gamma, state, depth):
 
 @pytest.mark.parametrize("gamma", [1.0, 0.7])
 @pytest.mark.parametrize("name", sorted({*TABULAR} - {"cliff", "slippery"}))
-def test_solving_equals_trying_everything(name, gamma):
+def test_solving_equals_enumeration(name, gamma):
     mdp = tiny_mdp(name)
     values, q_values = solve(mdp, gamma)
     for state in range(len(values)):
@@ -91,26 +91,26 @@ def test_solving_equals_trying_everything(name, gamma):
     assert np.all(np.isneginf(q_values) == ~mdp.mask)
 
 
-def test_known_values_worked_out_by_hand():
+def test_known_values_by_hand():
     gamma = 0.9
     assert known_answer("constant_reward", gamma).values.tolist() == [1.0]
     assert known_answer("observation_reward", gamma).values.tolist() == [-1.0, 1.0]
     np.testing.assert_allclose(known_answer("delayed_reward", gamma, delay=4).values, gamma ** np.array([3, 2, 1, 0]))
     np.testing.assert_allclose(known_answer("chain", gamma, length=3).values, [0.81, 0.9, 1.0])
-    # Too far: now it is better to leave at once.
+    # With a small discount factor it is better to exit at once.
     assert known_answer("chain", 0.5, length=5, exit_reward=0.1).actions[0].tolist() == [True, False]
     np.testing.assert_allclose(known_answer("credit", gamma).values, [0.9, 0.0, 1.0])
     assert known_answer("credit", 0.4).actions[0].tolist() == [True, False]
     np.testing.assert_allclose(known_answer("masked", gamma).values, [0.9, 1.0])
     assert known_answer("gamble", 1.0).values[0] == pytest.approx(0.6)
     assert known_answer("gamble", 1.0, win_probability=0.7).actions[0].tolist() == [False, True]
-    # Up, four to the right, down: the start is the last state of those that go on.
+    # Up, four to the right, down. The start is the last state that is not terminal.
     assert known_answer("cliff", 1.0).values[-1] == pytest.approx(-6.0)
     assert known_answer("cliff", 1.0).actions[-1].tolist() == [True, False, False, False]
 
 
 def test_a_slippery_walk_solves_its_linear_equations():
-    """Going right is optimal everywhere, so the values solve V = r + gamma P_right V."""
+    """Right is optimal everywhere, so the values solve V = r + gamma P_right V."""
     mdp = tiny_mdp("slippery")
     right = mdp.transition_probabilities[:, 1] * ~mdp.terminal[:, None]
     expected = np.linalg.solve(np.eye(len(right)) - 0.95 * right * ~mdp.terminal, mdp.rewards[:, 1])
@@ -136,7 +136,7 @@ def test_the_tree_ends_at_each_depth_and_its_best_path_is_a_long_one():
 
 @pytest.mark.parametrize("name", TABULAR)
 def test_acting_on_the_known_answer_earns_the_known_value(name):
-    """Discounted returns of 1 000 episodes of the real step against V(start); 5 standard errors, seed fixed."""
+    """Discounted returns of 1 000 episodes against V(start): 5 standard errors, fixed seed."""
     env = tiny(name).evaluation
 
     @jax.jit
@@ -159,7 +159,7 @@ def test_acting_on_the_known_answer_earns_the_known_value(name):
 
     for gamma in (1.0, 0.9):
         answer = known_answer(name, gamma)
-        # The states that go on come first; what is done after the end does not matter.
+        # Terminal states come last, and actions there have no effect.
         best_actions = np.zeros(env.observation_spec.shape, np.int32)
         best_actions[: len(answer.actions)] = answer.actions.argmax(axis=1)
         observations, returns = play(best_actions, gamma)
@@ -171,7 +171,7 @@ def test_acting_on_the_known_answer_earns_the_known_value(name):
 
 
 def best_continuous_return(name, observation, gamma, num_actions=201):
-    """The best discounted return over a grid of actions, one or two steps deep, from the real step."""
+    """Best discounted return over a grid of actions, one or two steps deep, by the environment's step."""
     env = tiny(name).model
     grid = jnp.linspace(-1.0, 1.0, num_actions)[:, None]
     state, _ = env.reset(jax.random.key(0))
@@ -191,12 +191,12 @@ def test_no_action_on_a_grid_beats_the_known_one(name):
     for observation, value, action in zip(*answer, strict=True):
         returns = np.asarray(best_continuous_return(name, observation, gamma))
         assert returns.max() <= value + 1e-5
-        assert returns.max() >= value - 1e-4  # half a grid step off costs at most 0.005², twice
+        assert returns.max() >= value - 1e-4  # an error of half a grid step costs at most 0.005², twice
         assert np.linspace(-1, 1, 201)[returns.argmax()] == pytest.approx(action[0], abs=0.0101)
 
 
 @pytest.mark.parametrize("name", sorted({*CONTINUOUS} - {"lqr"}))
-def test_after_an_end_nothing_is_paid_any_more(name):
+def test_rewards_after_an_end_are_zero(name):
     env = tiny(name).model
     state, timestep = env.reset(jax.random.key(0))
     while not timestep.terminated:
@@ -207,10 +207,10 @@ def test_after_an_end_nothing_is_paid_any_more(name):
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_regulator_costs_what_riccati_says(gamma):
+def test_the_regulator_costs_the_riccati_value(gamma):
     answer = known_answer("lqr", gamma)
     env = tiny("lqr", time_limit=400).model
-    # The gain, read off the answer: actions are linear in the observation.
+    # The gain follows from the answer, because actions are linear in the observation.
     gain, residual, *_ = np.linalg.lstsq(answer.observations, answer.actions, rcond=None)
     assert residual[0] < 1e-12
 
@@ -228,8 +228,8 @@ def test_the_regulator_costs_what_riccati_says(gamma):
     totals = jax.jit(jax.vmap(total, (0, None)))
     returns, sizes = totals(answer.observations, jnp.zeros((2, 1)))
     np.testing.assert_allclose(returns, answer.values, rtol=1e-4, atol=1e-5)
-    assert np.max(sizes) < 1.0  # never clipped, or the Riccati equation would not be the answer
-    # Any other linear rule costs more, over all the starts.
+    assert np.max(sizes) < 1.0  # never clipped; otherwise the Riccati equation would not hold
+    # Every other linear rule costs more, over all starts.
     for change in ([[0.1], [0.0]], [[-0.1], [0.0]], [[0.0], [0.1]], [[0.0], [-0.1]]):
         assert np.sum(totals(answer.observations, jnp.array(change))[0]) < np.sum(answer.values) - 1e-4
 
@@ -255,15 +255,15 @@ def test_noise_costs_the_trace_and_needs_a_discount():
     returns = np.asarray(jax.jit(jax.vmap(total))(jax.random.split(jax.random.key(0), 4000)))
     start = int(np.flatnonzero((still.observations == [0.5, -0.5]).all(axis=1))[0])
     assert abs(returns.mean() - noisy.values[start]) <= 5 * returns.std() / np.sqrt(4000)
-    assert 5 * returns.std() / np.sqrt(4000) < difference[0] / 4  # the noise term could not be missed
+    assert 5 * returns.std() / np.sqrt(4000) < difference[0] / 4  # a missing noise term would be detected
     with pytest.raises(ValueError, match="gamma < 1"):
         known_answer("lqr", 1.0, noise=0.05)
 
 
-# --- Sentences -------------------------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_names_are_answered_with_the_known_ones():
+def test_the_error_of_an_unknown_name_lists_the_known_ones():
     for ask in (tiny, tiny_mdp, lambda name: known_answer(name, 0.9)):
         with pytest.raises(ValueError, match=r"no tiny task 'bandits': choose one of .*bandit"):
             ask("bandits")

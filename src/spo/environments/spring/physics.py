@@ -64,7 +64,7 @@ def spring_physics(
         num_warps: warps of 32 threads per program of the kernel.
     """
     if block_size < 1 or block_size & (block_size - 1):
-        raise ValueError(f"block_size must be a power of two, such as 16 or 32, got block_size={block_size}.")
+        raise ValueError(f"block_size must be a power of two, got block_size={block_size}: use 16 or 32.")
     try:
         with jax.ensure_compile_time_eval():  # an environment may be made inside of `jit`
             constants = read_system(system)
