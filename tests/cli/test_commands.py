@@ -19,8 +19,9 @@ import spo
 from cli.command import spo_command
 from spo.cli import main, saved
 from spo.environments import rendering
-from spo.training import experiment, library, loop, processes
-from spo.training.experiment import EvaluationConfig, Experiment
+from spo.training import library, loop, processes
+from spo.training.experiment import EvaluationConfig
+from spo.training.trainer import Trainer
 
 TINY = (
     *("--task.size", "2", "--task.max-scrambles", "2", "--task.eval-scrambles", "1", "--task.time-limit", "4"),
@@ -96,24 +97,19 @@ def test_a_folder_with_a_run_is_not_overwritten(run: Path, capsys):
 def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkeypatch):
     searches, calls = [], []
 
-    def build(chosen: Experiment) -> experiment.Built:
-        """Builds, and records how the evaluation is called."""
-        built = real_build(chosen)
-        searches.append(chosen.config.search)
+    real_evaluate = Trainer.evaluate
 
-        def evaluate(learner: Any, key: Any, *how: Any) -> Any:
-            calls.append(how)
-            return built.program.evaluate(learner, key, *how)
+    def evaluate(self: Trainer, learner: Any, key: Any, num_episodes: int, **how: bool) -> Any:
+        searches.append(self.experiment.config.search)
+        calls.append((num_episodes, how))
+        return real_evaluate(self, learner, key, num_episodes, **how)
 
-        return built._replace(program=built.program._replace(evaluate=evaluate))
-
-    real_build = experiment.build
-    monkeypatch.setattr(experiment, "build", build)
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
     out = tmp_path / "result.json"
     answer = spo_command(capsys, "evaluate", str(run), "--search.horizon", "3", "--episodes", "8", "--out", str(out))
     assert answer.code == 0, answer.err
     assert (searches[-1].horizon, searches[-1].num_particles) == (3, 4)
-    assert calls == [(8, True, False)]  # episodes, use_search, greedy
+    assert calls == [(8, {"use_search": True, "greedy": False})]
     result = json.loads(out.read_text())
     assert (result["search"]["horizon"], result["search"]["num_particles"]) == (3, 4)
     assert (result["parameters"], result["episodes"], result["greedy"]) == ("best", 8, False)
