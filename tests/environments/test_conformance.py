@@ -17,7 +17,7 @@ import pytest
 from spo.environments import make
 from spo.environments.registry import names
 from spo.environments.tiny import TINY_NAMES
-from spo.environments.wrappers import AutoResetStep, auto_reset, episode_limit, episode_statistics
+from spo.environments.wrappers import AutoResetStep, auto_reset, episode_limit
 from spo.types import DiscreteActions, State, Task, TimeStep
 
 # Warnings of Brax, Jumanji and their dependencies about themselves.
@@ -282,8 +282,8 @@ def test_starts_are_fresh_where_they_are_random(case):
 
 
 @every_case
-def test_the_statistics_wrapper_keeps_the_types(case):
-    env = episode_statistics(task_of(case).model)
+def test_a_wrapper_keeps_the_types(case):
+    env = episode_limit(task_of(case).model, LIMIT)
     state, timestep = jax.eval_shape(env.reset, jax.random.key(0))
     action = jax.eval_shape(lambda key, t: any_action(key, env, t), jax.random.key(0), timestep)
     assert types_of(jax.eval_shape(env.step, jax.random.key(0), state, action)) == types_of((state, timestep))
