@@ -15,6 +15,7 @@ A field that may be None is annotated `PositiveInt | None`; None passes every ch
 import difflib
 import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 
@@ -35,11 +36,12 @@ def check_fields(config: Any, prefix: str = "") -> None:
     """Raises ValueError for the first field of a dataclass whose value its annotation does not accept.
 
     Checks `Literal` annotations and those that carry a `Check`. `prefix` precedes the field's name in the error: a
-    configuration that is nested as `search` passes "search.".
+    configuration that is nested as `search` passes "search.". Arrays are not checked: inside `jax.jit` and `jax.vmap`
+    they have no value.
     """
     for name, kind in get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
-        if value is not None:
+        if isinstance(value, Real | str):
             for failure in _failures(kind, value):
                 raise ValueError(f"{prefix}{name} {failure}, got {value}.")
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig
 from spo.algorithms.mpo import MPOConfig
+from spo.algorithms.planning import SearchConfig
 from spo.algorithms.ppo import PPOConfig
 from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig
 from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
-from spo.algorithms.spo import SearchConfig, SPOConfig
+from spo.algorithms.spo import SPOConfig
 from spo.algorithms.vmpo import VMPOConfig
 from spo.checks import suggest_names
 from spo.networks.config import NetworkConfig

@@ -14,13 +14,16 @@ import numpy as np
 import optax
 import pytest
 
+from oracles.tiny_answers import solve
 from spo.acting import Experience
+from spo.algorithms import updates
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Setting, TrainState
 from spo.distributions import categorical, masked_logits
-from spo.environments.tiny import TabularMDP, solve, tabular, tiny
+from spo.environments.tiny import TabularMDP, tabular, tiny
 from spo.networks import ActorCritic, ActorCriticParams, mlp_architecture
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 from spo.types import TimeStep
 
 #: Four states (one of them terminal) and three actions.
@@ -67,7 +70,9 @@ def make_on_table(
 
     monkeypatch.setattr(module, "make_network", lambda *_: network)
     monkeypatch.setattr(module, "rollout", fixed_rollout)
-    monkeypatch.setattr(module, "adam", descent)
+    monkeypatch.setattr(updates, "adam", descent)
+    if hasattr(module, "adam"):
+        monkeypatch.setattr(module, "adam", descent)
     num_devices = experience.reward.shape[0]
     return make(Setting(TASK, mlp_architecture(), total_env_steps=1e4, num_devices=num_devices), config)
 
@@ -107,10 +112,10 @@ def values_behind_a_time_limit(algorithm: str, config: Any, iterations: int) -> 
     experiment = Experiment(
         algorithm=algorithm, config=config, network=NetworkConfig(width=32, depth=2), num_seeds=2, num_devices=1
     )
-    _, made, program = build(experiment, tabular(mdp, "ring", time_limit=3))
-    state, _ = program.run(program.init(jax.random.key(0)), iterations)
+    trainer = Trainer(experiment, tabular(mdp, "ring", time_limit=3))
+    state, _ = trainer.run_fn(trainer.init(jax.random.key(0)), iterations)
     no = jnp.zeros(num_states, bool)
     timesteps = TimeStep(jnp.eye(num_states), jnp.zeros(num_states), no, no, jnp.asarray(mdp.mask))
-    values = jax.vmap(lambda learner: made.value(learner, jax.random.key(1), timesteps))(state.learner)
+    values = jax.vmap(lambda learner: trainer.algorithm.value(learner, jax.random.key(1), timesteps))(state.learner)
     true_values, _ = solve(mdp, config.gamma)
     return np.asarray(values), true_values

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.environments.tiny import known_answer, solve, tiny_mdp
+from oracles.tiny_answers import known_answer, solve, tiny_mdp
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 from spo.types import Array, TimeStep
 
 GAMMA = 0.9
@@ -35,7 +36,7 @@ def names(fast: dict[str, Probe], slow: dict[str, Probe]) -> list[Any]:
 @functools.cache
 def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """Values [seed, K] and most likely actions [seed, K, ...] at the known observations, after training."""
-    _, made, program = build(
+    trainer = Trainer(
         Experiment(
             task=f"tiny/{name}",
             algorithm=algorithm,
@@ -45,7 +46,8 @@ def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.
             num_devices=1,
         )
     )
-    state, _ = program.run(program.init(jax.random.key(0)), iterations)
+    made = trainer.algorithm
+    state, _ = trainer.run_fn(trainer.init(jax.random.key(0)), iterations)
     observations = jnp.asarray(known_answer(name, GAMMA).observations)
     count = len(observations)
     mask = None

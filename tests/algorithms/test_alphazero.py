@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 from algorithms.probes import GAMMA, Probe, check
+from oracles.tiny_answers import tiny_mdp
 from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig, make_alphazero
 from spo.algorithms.planning import environment_model
 from spo.algorithms.tree_search import Candidates, TreeRoot, TreeSearchOutput, gumbel_search, puct_search
 from spo.distributions import categorical, masked_logits
-from spo.environments.tiny import TabularMDP, TabularState, tabular, tiny_mdp
+from spo.environments.tiny import TabularMDP, TabularState, tabular
 from spo.environments.wrappers import EpisodeLimitState
 from spo.networks import ActorCritic, make_network
 from spo.networks.config import NetworkConfig
 from spo.search import ModelFn, ModelOutput
-from spo.training.experiment import Built, Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 from spo.types import Array
 
 SEARCHES = {
@@ -176,8 +178,8 @@ SMALL = AlphaZeroConfig(
 
 
 @functools.cache
-def small() -> Built:
-    return build(
+def small() -> Trainer:
+    return Trainer(
         Experiment(
             task="tiny/slippery",
             task_options={"length": 2, "slip_probability": 0.5, "time_limit": 2},
@@ -192,8 +194,8 @@ def small() -> Built:
 @functools.cache
 def after_one_iteration() -> tuple[Any, Any]:
     """State and metrics of the only seed on the only device."""
-    program = small().program
-    state, metrics = program.run(program.init(jax.random.key(0)), 1)
+    trainer = small()
+    state, metrics = trainer.run_fn(trainer.init(jax.random.key(0)), 1)
     learner, metrics = jax.tree.map(lambda x: x[0], (state.learner, metrics))
     return state._replace(learner=learner, worker=jax.tree.map(lambda x: x[0, 0], state.worker)), metrics
 
@@ -253,9 +255,9 @@ def test_noise_at_the_root_is_for_training_only():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"num_simulations": 0}, "num_simulations is 0"),
-        ({"root_exploration_weight": 1.5}, "must lie in"),
-        ({"dirichlet_alpha": 0.0}, "must be positive"),
+        ({"num_simulations": 0}, "num_simulations must be 1 or more"),
+        ({"root_exploration_weight": 1.5}, "root_exploration_weight must lie between 0 and 1"),
+        ({"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
     ],
 )
 def test_bad_arguments(config: dict[str, Any], message: str):

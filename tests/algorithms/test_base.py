@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.algorithms.base import adam, run_updates, share, vmap_over
+from spo.algorithms.base import per_device, vmap_over
+from spo.algorithms.updates import adam, run_updates
 
 
 def divide(learner: dict, divisor: jax.Array) -> tuple[dict, dict]:
@@ -70,9 +71,9 @@ def test_adam_clips_to_a_norm():
 
 
 def test_shares_are_even():
-    assert share("num_envs", 32, 4) == 8
+    assert per_device("num_envs", 32, 4) == 8
     with pytest.raises(ValueError, match=r"num_envs \(30\) must be divisible by the number of devices \(4\)"):
-        share("num_envs", 30, 4)
+        per_device("num_envs", 30, 4)
 
 
 def test_vmap_over_several_axes():

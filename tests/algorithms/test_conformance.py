@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.smc_ent import SoftSearchConfig
-from spo.algorithms.spo import SearchConfig
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Built, Experiment, build
-from spo.training.program import make_program
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer, jit_init, jit_run
 from spo.types import DiscreteActions
 from training.comparing import assert_same_bits
 
@@ -65,9 +65,9 @@ num_traces: Counter[tuple[str, str, int]] = Counter()
 
 
 @functools.cache
-def built(algorithm: str, world: str, num_seeds: int) -> Built:
+def built(algorithm: str, world: str, num_seeds: int) -> Trainer:
     config_type, _ = ALGORITHMS[algorithm]
-    made = build(
+    made = Trainer(
         Experiment(
             task=world,
             algorithm=algorithm,
@@ -82,15 +82,15 @@ def built(algorithm: str, world: str, num_seeds: int) -> Built:
         num_traces[algorithm, world, num_seeds] += 1
         return made.algorithm.step(state)
 
-    counted = made.algorithm._replace(step=counted_step)
-    return made._replace(program=make_program(counted, made.task.evaluation, made.program.mesh, num_seeds))
+    made.run_fn = jit_run(made.algorithm._replace(step=counted_step), made.mesh)
+    return made
 
 
 @functools.cache
 def trained(algorithm: str, world: str, num_seeds: int) -> Any:
     """State and metrics [seed] after three iterations."""
-    program = built(algorithm, world, num_seeds).program
-    return program.run(program.init(jax.random.key(0)), 3)
+    trainer = built(algorithm, world, num_seeds)
+    return trainer.run_fn(trainer.init(jax.random.key(0)), 3)
 
 
 def test_every_algorithm_is_here():
@@ -119,9 +119,8 @@ def test_updates_can_be_skipped(algorithm: str, world: str):
         num_devices=1,
         skip_nonfinite_updates=True,
     )
-    program = build(experiment).program
-    state = jax.eval_shape(program.init, jax.random.key(0))
-    _, metrics = jax.eval_shape(lambda state: program.run(state, 1), state)
+    trainer = Trainer(experiment)
+    _, metrics = jax.eval_shape(lambda state: trainer.run_fn(state, 1), trainer.abstract_state)
     assert "skipped_updates" in metrics
 
 
@@ -132,8 +131,8 @@ def test_skipped_updates_are_counted_over_iterations():
     def step(state: Any) -> Any:
         return state, {"skipped_updates": jnp.float32(2.0), "loss": jnp.float32(2.0), "episode/count": jnp.float32(2.0)}
 
-    program = make_program(made.algorithm._replace(step=step), made.task.evaluation, made.program.mesh, num_seeds=1)
-    _, metrics = program.run(program.init(jax.random.key(0)), 3)
+    run = jit_run(made.algorithm._replace(step=step), made.mesh)
+    _, metrics = run(made.init(jax.random.key(0)), 3)
     assert {name: float(value.sum()) for name, value in metrics.items()} == {
         "skipped_updates": 6.0,
         "loss": 2.0,
@@ -143,8 +142,8 @@ def test_skipped_updates_are_counted_over_iterations():
 
 @every_pair
 def test_same_seed_same_bits(algorithm: str, world: str):
-    program = built(algorithm, world, 2).program
-    assert_same_bits(trained(algorithm, world, 2), program.run(program.init(jax.random.key(0)), 3))
+    trainer = built(algorithm, world, 2)
+    assert_same_bits(trained(algorithm, world, 2), trainer.run_fn(trainer.init(jax.random.key(0)), 3))
     _, metrics = trained(algorithm, world, 2)
     assert np.all(metrics["value/mean"][0] != metrics["value/mean"][1]), "seeds side by side are different runs"
 
@@ -174,14 +173,15 @@ def test_a_step_is_traced_once(algorithm: str, world: str):
     """The state that `run` leaves is to the compiler the one that `init` made: no second program."""
     state, _ = trained(algorithm, world, 2)
     before = num_traces[algorithm, world, 2]
-    built(algorithm, world, 2).program.run(state, 3)
+    built(algorithm, world, 2).run_fn(state, 3)
     assert before > 0
     assert num_traces[algorithm, world, 2] == before
 
 
 @every_pair
 def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
-    (task, *_), made, _ = built(algorithm, world, 2)
+    trainer = built(algorithm, world, 2)
+    task, made = trainer.task, trainer.algorithm
     state, _ = trained(algorithm, world, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     env_states, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
@@ -209,7 +209,8 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
 
 @every_pair
 def test_values_of_states(algorithm: str, world: str):
-    (task, *_), made, _ = built(algorithm, world, 2)
+    trainer = built(algorithm, world, 2)
+    task, made = trainer.task, trainer.algorithm
     state, _ = trained(algorithm, world, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     _, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
@@ -251,11 +252,12 @@ def test_options_of_spo(world: str, option: str):
     of_spo, of_search = OPTIONS[option]
     sizes = SIZES["spo"] | {"search": dataclasses.replace(SIZES["spo"]["search"], **of_search)}
     config = config_type(**sizes | of_spo)
-    setting, _, plain = built("spo", world, 1)
-    program = make_program(make_spo(setting, config), setting.task.evaluation, plain.mesh, num_seeds=1)
+    plain = built("spo", world, 1)
+    algorithm = make_spo(plain.setting, config)
     # No other option changes what there is to start with.
-    start = (program if option == "distinct_roots" else plain).init(jax.random.key(0))
-    end, metrics = program.run(start, 3)
+    init = jit_init(algorithm, plain.mesh, num_seeds=1) if option == "distinct_roots" else plain.init
+    start = init(jax.random.key(0))
+    end, metrics = jit_run(algorithm, plain.mesh)(start, 3)
     for name, value in metrics.items():
         assert np.all(np.isfinite(value)), name
     before, after = start.learner.duals, end.learner.duals

@@ -11,7 +11,8 @@ import scipy.optimize
 
 from spo import distributions, environments, losses
 from spo.algorithms.base import DEVICE_AXIS, Setting
-from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig, make_spo
 from spo.networks import cube_architecture
 from spo.types import Array
 

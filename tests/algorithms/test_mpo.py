@@ -9,13 +9,14 @@ import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
 from algorithms.probes import GAMMA, Probe, check, names
+from oracles.tiny_answers import tiny_mdp
 from spo import losses
 from spo.algorithms.base import Setting
-from spo.algorithms.mpo import Candidates, MPOConfig, make_mpo, states_of_sequence
-from spo.environments.tiny import tabular, tiny, tiny_mdp
+from spo.algorithms.mpo import Candidates, MPOConfig, make_mpo, sequence_states
+from spo.environments.tiny import tabular, tiny
 from spo.networks import make_network, make_q_network, mlp_architecture
 from spo.replay import make_replay
-from spo.training.program import make_mesh, make_program
+from spo.training.trainer import jit_init, jit_run, make_mesh
 from spo.types import Task
 
 ARCHITECTURE = mlp_architecture(depth=1, width=16)
@@ -46,7 +47,7 @@ def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
 def test_states_of_a_sequence():
     """Steps: goes on, terminates, is truncated, goes on. Starts are 10, 20, 30; episodes count up from them."""
     seen, after = jnp.array([10, 11, 20, 30]), jnp.array([11, 12, 21, 31])
-    states = states_of_sequence(seen, after, jnp.array([False, True, False, False]))
+    states = sequence_states(seen, after, jnp.array([False, True, False, False]))
     assert states.tolist() == [10, 11, 20, 21, 31]
 
 
@@ -88,13 +89,13 @@ def retrace_by_hand(q, next_v, rho, reward, terminated, truncated, gamma, lambda
 def test_one_update_by_hand(world: str):
     task: Task = WORLDS[world]
     algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=1e6), HAND)
-    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
-    start = program.init(jax.random.key(3))
+    init, run = jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
+    start = init(jax.random.key(3))
     # Online and target networks that differ from each other and from a fresh one, so that each has its part.
     target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), start.learner.params)
     online = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(2), x.shape), start.learner.params)
     start = start._replace(learner=start.learner._replace(params=online, target_params=target))
-    end, metrics = program.run(start, 1)
+    end, metrics = run(start, 1)
 
     # Everything there is to know of a tabular world, by row.
     spec = (task.train.observation_spec, task.train.action_spec, ARCHITECTURE)
@@ -165,14 +166,14 @@ def test_sequences_longer_than_a_rollout_and_rates_that_decay():
         num_envs=4, rollout_length=2, sequence_length=5, replay_size=40, batch_size=2, num_updates=2, num_samples=3
     )
     algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=2 * 4 * 2), config)
-    program = make_program(algorithm, task.evaluation, make_mesh(1), num_seeds=1)
-    start = program.init(jax.random.key(0))
+    init, run = jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
+    start = init(jax.random.key(0))
     replay = jax.tree.map(lambda x: np.asarray(x)[0, 0], start.worker.replay)
     assert replay.current_index == 3
     phase = replay.experience.observation.observation[:, :4, 0]  # worlds of two steps
     np.testing.assert_array_equal(phase[:, :3], np.tile([0.0, 0.5, 0.0], (4, 1)))
-    middle, _ = program.run(program.run(start, 1)[0], 1)
-    end, metrics = program.run(middle, 1)
+    middle, _ = run(run(start, 1)[0], 1)
+    end, metrics = run(middle, 1)
     assert all(np.isfinite(value).all() for value in metrics.values())
     moved = [
         [not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, pair), strict=True)]

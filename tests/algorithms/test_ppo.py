@@ -19,7 +19,8 @@ from spo.algorithms.ppo import Decision, PPOConfig, make_ppo
 from spo.environments.tiny import tiny
 from spo.networks import mlp_architecture
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment, build
+from spo.training.experiment import Experiment
+from spo.training.trainer import Trainer
 from spo.types import TimeStep
 
 # --- One iteration by hand --------------------------------------------------------------------------------------------
@@ -176,10 +177,10 @@ def test_ratios_start_at_one_though_the_statistics_move():
     experiment = Experiment(
         task="tiny/lqr", algorithm="ppo", config=config, network=network, steps=num_iterations * 8 * 4, num_devices=1
     )
-    program = build(experiment).program
-    state = program.init(jax.random.key(0))
+    trainer = Trainer(experiment)
+    state = trainer.init(jax.random.key(0))
     for iteration in range(1, num_iterations + 2):
-        before, (state, metrics) = state.learner, program.run(state, 1)
+        before, (state, metrics) = state.learner, trainer.run_fn(state, 1)
         assert metrics["policy/kl"][0] < 1e-6
         assert metrics["policy/clip_fraction"][0] == 0
         assert state.learner.statistics.num_observations[0] == iteration * 8 * 4

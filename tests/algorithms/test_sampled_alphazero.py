@@ -14,10 +14,9 @@ from spo.algorithms.base import Setting
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.sampled_alphazero import (
     SampledAlphaZeroConfig,
-    draw_candidates,
-    make_sampled_alphazero,
-    shares_of_draws,
-    widened,
+    sample_candidates,
+    sample_frequencies,
+    widen,
 )
 from spo.algorithms.tree_search import Candidates, TreeRoot, puct_search
 from spo.networks import make_network, mlp_architecture
@@ -64,14 +63,14 @@ def test_with_every_action_drawn_once_it_is_alphazero(world: str):
     assert len(np.unique(alphazero.visits)) > 2, "the search was meant to try several actions"
 
 
-def test_shares_of_draws():
-    np.testing.assert_allclose(shares_of_draws(jnp.array([2, 0, 2, 1, 2, 0])), [3 / 6, 2 / 6, 0, 1 / 6, 0, 0])
+def test_sample_frequencies():
+    np.testing.assert_allclose(sample_frequencies(jnp.array([2, 0, 2, 1, 2, 0])), [3 / 6, 2 / 6, 0, 1 / 6, 0, 0])
 
 
 def test_draws_of_discrete_actions_have_the_policy_as_their_mean_prior():
     """β̂ of draws from π is unbiased. False alarm: 1 in 4000 (four standard deviations, four actions)."""
     logits = jnp.log(jnp.array([0.5, 0.3, 0.2, 0.0]))
-    draws = jax.vmap(draw_candidates(distributions.categorical, 6), in_axes=(0, None))(
+    draws = jax.vmap(functools.partial(sample_candidates, distributions.categorical, 6), in_axes=(0, None))(
         jax.random.split(jax.random.key(0), 5000), logits
     )
     prior = np.exp(draws.log_prior)
@@ -85,7 +84,7 @@ def test_draws_of_discrete_actions_have_the_policy_as_their_mean_prior():
 
 def test_draws_of_continuous_actions_weigh_the_same():
     policy = distributions.Gaussian(jnp.array([0.2, -1.0]), jnp.array([0.1, 2.0]))
-    draws = draw_candidates(distributions.tanh_gaussian(), 4000)(jax.random.key(0), policy)
+    draws = sample_candidates(distributions.tanh_gaussian(), 4000, jax.random.key(0), policy)
     np.testing.assert_allclose(np.exp(draws.log_prior), 1 / 4000, rtol=1e-5)
     # Draws are unsquashed. False alarm: 1 in 4000 (four standard deviations, two means and two deviations).
     assert np.all(np.abs(np.mean(draws.actions, axis=0) - policy.mean) < 4 * policy.scale / np.sqrt(4000))
@@ -94,26 +93,25 @@ def test_draws_of_continuous_actions_weigh_the_same():
 
 def test_noise_on_actions_widens_a_gaussian_and_leaves_logits_alone():
     policy = distributions.Gaussian(jnp.array([0.2]), jnp.array([3.0]))
-    noisy = widened(policy, 4.0)
+    noisy = widen(policy, 4.0)
     np.testing.assert_allclose(noisy.scale, 5.0)
     np.testing.assert_array_equal(noisy.mean, policy.mean)
     logits = jnp.array([1.0, 2.0])
-    assert widened(logits, 4.0) is logits
+    assert widen(logits, 4.0) is logits
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"num_samples": 0}, "num_samples is 0"),
-        ({"root_action_noise": -0.1}, "use 0 or more"),
-        ({"num_simulations": 0}, "num_simulations is 0"),
-        ({"root_exploration_weight": -0.1}, "must lie in"),
+        ({"num_samples": 0}, "num_samples must be 1 or more"),
+        ({"root_action_noise": -0.1}, "root_action_noise must be 0 or more"),
+        ({"num_simulations": 0}, "num_simulations must be 1 or more"),
+        ({"root_exploration_weight": -0.1}, "root_exploration_weight must lie between 0 and 1"),
     ],
 )
 def test_bad_arguments(config: dict[str, Any], message: str):
-    setting = Setting(environments.make("tiny/continuous_bandit"), mlp_architecture(depth=1, width=8), 1.0)
     with pytest.raises(ValueError, match=message):
-        make_sampled_alphazero(setting, SampledAlphaZeroConfig(**config))
+        SampledAlphaZeroConfig(**config)
 
 
 # --- Worlds whose answers are known -----------------------------------------------------------------------------------

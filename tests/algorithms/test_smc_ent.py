@@ -12,15 +12,9 @@ from scipy.special import log_softmax, logsumexp, softmax
 from algorithms.probes import GAMMA, Probe, check, names
 from spo.acting import Experience
 from spo.algorithms.base import Setting
-from spo.algorithms.smc_ent import (
-    Learner,
-    SMCEntConfig,
-    SoftSearchConfig,
-    make_smc_ent,
-    munchausen_dqn,
-    soft_actor_critic,
-)
-from spo.algorithms.views import View
+from spo.algorithms.masked_observations import MaskedObservation
+from spo.algorithms.smc_ent import Learner, SMCEntConfig, SoftSearchConfig, make_smc_ent
+from spo.algorithms.soft_q_learning import make_munchausen_dqn, make_soft_actor_critic, make_soft_q_learning
 from spo.environments.tiny import tiny
 from spo.networks import make_network, make_q_network, mlp_architecture
 
@@ -40,7 +34,7 @@ def test_munchausen_target_by_hand():
     config = SMCEntConfig(
         gamma=0.9, reward_scale=3.0, entropy_temperature=0.5, munchausen_coefficient=0.8, munchausen_clip=-0.9
     )
-    learning = munchausen_dqn(MASKED, config)
+    learning = make_munchausen_dqn(MASKED, config)
     params, target_q = learning.init(jax.random.key(1)), learning.init(jax.random.key(0)).q
     params, target_q = perturbed(params, 2), perturbed(target_q, 3)
 
@@ -65,9 +59,9 @@ def test_munchausen_target_by_hand():
     assert errors.min() < 1.0 < errors.max(), "both sides of Huber's bend"
 
     batch = Experience(
-        observation=View(jnp.asarray(rows[s]), jnp.asarray(mask[s])),
+        observation=MaskedObservation(jnp.asarray(rows[s]), jnp.asarray(mask[s])),
         action_mask=None,
-        next_observation=View(jnp.asarray(rows[after]), jnp.asarray(after_mask)),
+        next_observation=MaskedObservation(jnp.asarray(rows[after]), jnp.asarray(after_mask)),
         reward=jnp.asarray(reward, jnp.float32),
         terminated=jnp.asarray(terminated),
         truncated=jnp.asarray(truncated),
@@ -91,7 +85,7 @@ def test_munchausen_target_by_hand():
 # --- Continuous actions: SAC ------------------------------------------------------------------------------------------
 def test_sac_by_hand():
     config = SMCEntConfig(gamma=0.9, reward_scale=3.0, entropy_temperature=0.5, target_entropy_per_dimension=-0.7)
-    learning = soft_actor_critic(CREDIT, config)
+    learning = make_soft_actor_critic(CREDIT, config)
     params, target_q = perturbed(learning.init(jax.random.key(0)), 1), learning.init(jax.random.key(2)).q
     params = params._replace(raw_entropy_temperature=jnp.float32(0.4))
     temperature = np.log1p(np.exp(0.4))
@@ -104,9 +98,9 @@ def test_sac_by_hand():
     actions = jnp.array([[0.1], [-0.9], [0.5]])
     reward, terminated = np.array([1.0, -0.5, 0.2]), np.array([False, True, False])
     batch = Experience(
-        observation=View(observations, None),
+        observation=MaskedObservation(observations, None),
         action_mask=None,
-        next_observation=View(after, None),
+        next_observation=MaskedObservation(after, None),
         reward=jnp.asarray(reward, jnp.float32),
         terminated=jnp.asarray(terminated),
         truncated=jnp.array([True, False, False]),
@@ -159,13 +153,13 @@ def test_a_continuous_value_is_the_mean_over_its_draws():
     """Far from a fresh policy nothing is known in closed form, so: more draws, the same value, less spread."""
     config = SMCEntConfig(num_value_samples=64, entropy_temperature=0.5)
     few, many = (
-        soft_actor_critic(CREDIT, dataclasses.replace(config, num_value_samples=count)) for count in (16, 1024)
+        make_soft_actor_critic(CREDIT, dataclasses.replace(config, num_value_samples=count)) for count in (16, 1024)
     )
     params = perturbed(few.init(jax.random.key(0)), 1)
-    state, keys = View(jnp.array([0.5, 0.2]), None), jax.random.split(jax.random.key(1), 256)
+    state, keys = MaskedObservation(jnp.array([0.5, 0.2]), None), jax.random.split(jax.random.key(1), 256)
     spread = {}
     for name, learning in (("few", few), ("many", many)):
-        _, values = jax.jit(jax.vmap(lambda key, learning=learning: learning.judge(params, key, state)))(keys)
+        _, values = jax.jit(jax.vmap(lambda key, learning=learning: learning.evaluate(params, key, state)))(keys)
         spread[name] = (np.mean(values), np.std(values))
     # Standard deviations fall by √64 = 8, each known to 5 % from 256 repeats: four of those either way.
     assert 6.0 < spread["few"][1] / spread["many"][1] < 10.7
@@ -182,7 +176,7 @@ def test_the_search_samples_by_reward_and_entropy_alone(world: str):
     setting = Setting(tiny(world), ARCHITECTURE, total_env_steps=1e6)
     search = SoftSearchConfig(num_particles=128, horizon=1, temperature=1.5, unroll=1)
     config = SMCEntConfig(reward_scale=2.0, entropy_temperature=1.5, num_value_samples=2, search=search)
-    learning = (munchausen_dqn if world == "bandit" else soft_actor_critic)(setting, config)
+    learning = make_soft_q_learning(setting, config)
     params = learning.init(jax.random.key(0))
     learner = Learner(params, params.q, optimiser=None)
     algorithm = make_smc_ent(setting, config)

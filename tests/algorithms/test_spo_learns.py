@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from algorithms.probes import GAMMA, Probe, check, learnt, names
-from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.environments.tiny import known_answer
+from oracles.tiny_answers import known_answer
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig
 
 CONFIG = SPOConfig(
     num_envs=32,

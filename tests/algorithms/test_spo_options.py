@@ -5,19 +5,20 @@ import numpy as np
 import pytest
 
 from spo.algorithms.base import Setting
-from spo.algorithms.spo import SearchConfig, SPOConfig, make_spo
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig, make_spo
 from spo.environments import make
 from spo.networks import mlp_architecture
-from spo.training.program import make_mesh, make_program
+from spo.training.trainer import jit_init, jit_run, make_mesh
 
 TASK = make("tiny/bandit")
 ARCHITECTURE = mlp_architecture(depth=1, width=8)
 SIZES = {"rollout_length": 2, "sequence_length": 2, "num_updates": 2, "batch_size": 4}
 
 
-def make_bandit_program(config: SPOConfig, total_env_steps: float = 1e6):
+def make_bandit_functions(config: SPOConfig, total_env_steps: float = 1e6):
     algorithm = make_spo(Setting(TASK, ARCHITECTURE, total_env_steps), config)
-    return make_program(algorithm, TASK.evaluation, make_mesh(1), num_seeds=1)
+    return jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -35,8 +36,8 @@ def test_corrected_noise_is_not_learned(corrected: bool):
         correct_root_exploration=corrected,
         search=SearchConfig(num_particles=256, horizon=1, resample_period=None, resample_last=False, unroll=1),
     )
-    program = make_bandit_program(config)
-    state, _ = program.run(program.init(jax.random.key(0)), 1)
+    init, run = make_bandit_functions(config)
+    state, _ = run(init(jax.random.key(0)), 1)
     plans = jax.tree.map(lambda x: np.asarray(x)[0, 0].reshape(2 * num_envs, -1), state.worker.replay.experience.extras)
     learned = np.stack([np.bincount(a, w, num_actions) for a, w in zip(plans.root_actions, plans.weights, strict=True)])
     heaviest = learned.max(axis=1).mean()
@@ -56,10 +57,10 @@ def test_rates_decay_to_nothing_over_the_run():
         decay_learning_rates=True,
         search=SearchConfig(num_particles=4, horizon=1, resample_period=1, unroll=1),
     )
-    program = make_bandit_program(config, total_env_steps=2 * 4 * 2)
-    start = program.init(jax.random.key(0))
-    middle, _ = program.run(start, 2)
-    end, _ = program.run(middle, 1)
+    init, run = make_bandit_functions(config, total_env_steps=2 * 4 * 2)
+    start = init(jax.random.key(0))
+    middle, _ = run(start, 2)
+    end, _ = run(middle, 1)
 
     def moved(before, after):
         return [not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (before, after)), strict=True)]

@@ -1,4 +1,4 @@
-"""Learning from a rollout that was gathered a moment ago and is forgotten afterwards: PPO and V-MPO."""
+"""Learning from one rollout in several passes of shuffled minibatches, after which it is discarded: PPO and V-MPO."""
 
 import functools
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 import jax
 
-from spo.algorithms.base import DEVICE_AXIS, Metrics, run_updates
-from spo.types import Array, Float, Integer, PRNGKey, PyTree, Shaped
+from spo.algorithms.updates import run_updates
+from spo.types import DEVICE_AXIS, Array, Float, Integer, Metrics, PRNGKey, PyTree, Shaped
 
-Learner = TypeVar("Learner")
+Learner = TypeVar("Learner", bound=Any)
 
 
 def check_minibatches(num_envs: int, rollout_length: int, num_minibatches: int) -> None:
-    """`num_envs` are one device's. Every step of a rollout belongs to one minibatch, and all are of one size."""
+    """Raises ValueError unless a rollout of one device's environments can be split into equal minibatches."""
     num_steps = num_envs * rollout_length
     if num_minibatches < 1 or num_steps % num_minibatches:
         raise ValueError(
@@ -22,8 +22,8 @@ def check_minibatches(num_envs: int, rollout_length: int, num_minibatches: int) 
         )
 
 
-def critic_over_time(critic: Callable[[Any], Float[Array, ""]], observations: PyTree[Array]) -> Float[Array, "T E"]:
-    """Values of a whole rollout, leaves [T, E, ...], one time after the other: a rollout of images would not fit."""
+def values_over_time(critic: Callable[[Any], Float[Array, ""]], observations: PyTree[Array]) -> Float[Array, "T E"]:
+    """Returns the values of a rollout, leaves [T, E, ...], one time step after the other to save memory."""
     return jax.lax.map(jax.vmap(critic), observations)
 
 
@@ -37,36 +37,38 @@ def learn_in_minibatches(
     num_minibatches: int,
     skip_nonfinite: bool,
 ) -> tuple[Learner, Metrics]:
-    """`num_epochs` passes over a rollout, leaves [T, E, ...], with one update for each of `num_minibatches` parts.
+    """Makes `num_epochs` passes over a rollout, leaves [T, E, ...], with one update per minibatch.
 
-    Each pass shuffles all steps anew, over environments and time alike. `update(learner, minibatch, key)` returns the
-    learner and metrics; see `run_updates` for the rest.
+    Each pass shuffles all steps again, over environments and time. `update(learner, minibatch, key)` returns the
+    learner and metrics; `run_updates` averages the metrics.
     """
     steps = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
     num_steps = jax.tree.leaves(steps)[0].shape[0]
     key_shuffle, key_updates = jax.random.split(key)
     update_keys = jax.random.split(key_updates, num_epochs * num_minibatches)
     run = functools.partial(run_updates, skip_nonfinite=skip_nonfinite)
-    if num_minibatches == 1:  # the order inside one batch of everything says nothing
+    if num_minibatches == 1:  # one batch of everything needs no order
         return run(lambda learner, key: update(learner, steps, key), learner, update_keys)
 
     orders = jax.vmap(lambda key: jax.random.permutation(key, num_steps))(jax.random.split(key_shuffle, num_epochs))
     members = orders.reshape(num_epochs * num_minibatches, -1)
 
-    def update_by(learner: Learner, inputs: tuple[Integer[Array, " B"], PRNGKey]) -> tuple[Learner, Metrics]:
+    def update_on(learner: Learner, inputs: tuple[Integer[Array, " B"], PRNGKey]) -> tuple[Learner, Metrics]:
         indices, key = inputs
         return update(learner, jax.tree.map(lambda x: x[indices], steps), key)
 
-    return run(update_by, learner, (members, update_keys))
+    return run(update_on, learner, (members, update_keys))
 
 
-# --- A batch is that of all devices -----------------------------------------------------------------------------------
-# Where an equation compares the states of a batch with each other, it must not matter on which device they are.
+# --- Batches over all devices -----------------------------------------------------------------------------------------
+# An equation that compares the states of a batch must give the same result on any number of devices.
 
 
-def of_all_devices(values: Shaped[Array, " B"]) -> Shaped[Array, " devices*B"]:
+def gather_from_devices(values: Shaped[Array, " B"]) -> Shaped[Array, " devices*B"]:
+    """Returns the values of all devices in one array."""
     return jax.lax.all_gather(values, DEVICE_AXIS, tiled=True)
 
 
-def of_this_device(values: Shaped[Array, " devices*B"], size: int) -> Shaped[Array, " B"]:
+def slice_of_device(values: Shaped[Array, " devices*B"], size: int) -> Shaped[Array, " B"]:
+    """Returns this device's part of a gathered array: the inverse of `gather_from_devices`."""
     return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(DEVICE_AXIS) * size, size)

@@ -1,17 +1,190 @@
-"""A world and a network, put together as what a search asks for: roots and a model."""
+"""Planning with the environment as the model: options of the search, its inputs, its call and its metrics."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from spo import search
+from spo.checks import PositiveFloat, PositiveInt, UnitInterval, check_fields
+from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
-from spo.types import Action, Environment, PRNGKey, State, TimeStep
+from spo.types import (
+    Action,
+    Array,
+    DiscreteActions,
+    Environment,
+    Float,
+    Metrics,
+    PRNGKey,
+    State,
+    TimeStep,
+)
 
 
-def environment_model(environment: Environment, network: ActorCritic, params: ActorCriticParams) -> ModelFn:
-    """The true world as the model: step it, then look at the new state with the network."""
+@dataclass(frozen=True)
+class SearchConfig:
+    """Options of the search. Defaults are the paper's, except `resampling` and `resample_last` (departure 6).
+
+    With the default period, which is as long as the horizon, only the last step could resample. Without
+    `resample_last`, particles are therefore weighted and never resampled.
+    """
+
+    num_particles: PositiveInt = 16
+    """Number of particles (N): trajectories that each search simulates in parallel."""
+    horizon: PositiveInt = 4
+    """Number of steps that each particle looks ahead (h)."""
+    resample_period: PositiveInt | None = 4
+    """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
+    resample_last: bool = False
+    """Also resample after the last step if the period falls on it, as in the paper. False: keep the weights instead,
+    which has the same mean and less variance."""
+    readout: Literal["last", "all_depths"] = "last"
+    """Weights that the search returns: those after the last step, or their mean over all steps. The mean keeps first
+    actions whose particles were dropped on the way."""
+    num_root_candidates: PositiveInt | None = None
+    """Discrete actions: number of different first actions to try, drawn without replacement; each gets a group of the
+    particles. None: every particle draws its own first action."""
+    ess_threshold: float | None = None
+    """Resample only where the effective sample size is below this fraction of the particles. None: always."""
+    resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"
+    """Method of resampling. The paper uses multinomial; the other three have less variance."""
+    weighting: Literal["advantage", "q_value"] = "advantage"
+    """Score by which a step changes a particle's weight: the advantage (paper) or the Q-value (its ablation)."""
+    gamma: UnitInterval = 1.0
+    """Discount factor inside the search. The paper has none, which is 1."""
+    unroll: PositiveInt = 4
+    """Search steps per iteration of the compiled loop. More run faster and compile slower; results do not change."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, prefix="search.")
+
+
+@dataclass(frozen=True)
+class PlanningConfig:
+    """Options of acting by search in training. Defaults are the paper's for discrete actions."""
+
+    dirichlet_alpha: PositiveFloat = 0.03
+    """Discrete actions: concentration of the exploration noise. A small value puts the noise on few actions."""
+    root_exploration_weight: UnitInterval = 0.25
+    """Discrete actions: share of random noise in the probabilities of the search's first actions, in training only."""
+    correct_root_exploration: bool = False
+    """Remove the noise from the weights of the first actions: it then widens what is tried, and is not learned."""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    """Options of the search."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Planner(NamedTuple):
+    """The search on a task, with everything bound that does not change during training."""
+
+    network: ActorCritic
+    #: (params, temperature, key, states [B], time steps [B], *noise [B, A]) -> (roots, result of the search)
+    plan: Callable[..., tuple[Root, search.SearchOutput]]
+    #: (key, steps, environments) -> exploration noise for that many searches, see `draw_root_noise`; () for none
+    draw_noise: Callable[[PRNGKey, int, int], tuple[Array, ...]]
+    #: True if the particles of a search start with different weights
+    weighted_roots: bool
+
+
+def make_planner(config: PlanningConfig, environment: Environment, network: ActorCritic) -> Planner:
+    """Returns the search with `environment` as its model."""
+    search_config, num_actions, noise_weight = config.search, 0, 0.0
+    if isinstance(environment.action_spec, DiscreteActions):
+        num_actions, noise_weight = environment.action_spec.num_actions, config.root_exploration_weight
+    else:  # samples of a Gaussian are all different, and explore by its scale
+        search_config = replace(search_config, num_root_candidates=None)
+    return Planner(
+        network=network,
+        plan=functools.partial(
+            plan,
+            environment=environment,
+            network=network,
+            search_fn=make_search(search_config, network.distribution, config.correct_root_exploration),
+            gamma=search_config.gamma,
+            exploration_weight=noise_weight,
+        ),
+        draw_noise=functools.partial(draw_root_noise, num_actions, noise_weight, config.dirichlet_alpha),
+        weighted_roots=search_config.num_root_candidates is not None or config.correct_root_exploration,
+    )
+
+
+def plan(
+    params: ActorCriticParams,
+    temperature: Float[Array, ""],
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    noise: Float[Array, "B A"] | None = None,
+    *,
+    environment: Environment,
+    network: ActorCritic,
+    search_fn: Callable[..., search.SearchOutput],
+    gamma: float,
+    exploration_weight: float,
+) -> tuple[Root, search.SearchOutput]:
+    """Searches from a batch of states (Algorithm 1), with the policy as proposal and the critic for the advantages.
+
+    `noise` (see `draw_root_noise`) is mixed into the probabilities of the first actions: departures 1 and 2.
+    """
+    root = jax.vmap(functools.partial(evaluate_root, network, params))(env_state, timestep)
+    if noise is not None:
+        root = root._replace(proposal=search.mix_in_dirichlet(root.prior, noise, fraction=exploration_weight))
+    model_fn = environment_model(environment, network, params, gamma)
+    return root, search_fn(key, root, model_fn, temperature=temperature)
+
+
+def make_search(
+    config: SearchConfig, distribution: Distribution, correct_exploration: bool = False
+) -> Callable[..., search.SearchOutput]:
+    """Returns `search.search` with the options bound: key, root, model and temperature are left to pass."""
+    root_fn = None
+    if config.num_root_candidates is not None:
+        root_fn = search.proposals.without_replacement(config.num_root_candidates, corrected=correct_exploration)
+    elif correct_exploration:
+        root_fn = search.proposals.corrected_root(distribution)
+    scheme = getattr(search.resampling, config.resampling)
+    return functools.partial(
+        search.search,
+        num_particles=config.num_particles,
+        horizon=config.horizon,
+        resampling=search.Resampling(
+            period=config.resample_period,
+            rule=search.resampling.by_weight(scheme),
+            ess_below=config.ess_threshold,
+            last=config.resample_last,
+        ),
+        distribution=distribution,
+        score_fn=getattr(search.weighting, config.weighting),
+        proposal=search.Proposal(root_fn=root_fn),
+        readout=getattr(search.readouts, config.readout),
+        unroll=config.unroll,
+    )
+
+
+def draw_root_noise(
+    num_actions: int, weight: float, alpha: float, key: PRNGKey, length: int, num_envs: int
+) -> tuple[Float[Array, "T E A"], ...]:
+    """Returns logarithms of Gamma(alpha) variables, which are Dirichlet noise once normalised; () if its weight is 0.
+
+    They are drawn by rejection, a loop of small kernels. Drawn at once for all searches of a rollout, they cost little.
+    """
+    return () if weight == 0 else (jax.random.loggamma(key, alpha, (length, num_envs, num_actions)),)
+
+
+def environment_model(
+    environment: Environment, network: ActorCritic, params: ActorCriticParams, gamma: float = 1.0
+) -> ModelFn:
+    """Returns the search's model: one step of the true environment, then policy and value of the state reached."""
 
     def model_fn(key: PRNGKey, state: State, action: Action) -> ModelOutput:
-        with jax.named_scope("world"):
+        with jax.named_scope("simulate"):
             state, timestep = environment.step(key, state, network.distribution.to_environment(action))
         with jax.named_scope("network"):
             prior, value = network.both(params, timestep.observation, timestep.action_mask)
@@ -20,7 +193,7 @@ def environment_model(environment: Environment, network: ActorCritic, params: Ac
             prior=prior,
             value=value,
             reward=timestep.reward,
-            discount=timestep.discount,
+            discount=gamma * timestep.discount,
             ended=timestep.ended,
         )
 
@@ -28,6 +201,44 @@ def environment_model(environment: Environment, network: ActorCritic, params: Ac
 
 
 def evaluate_root(network: ActorCritic, params: ActorCriticParams, state: State, timestep: TimeStep) -> Root:
-    """One state as the root of a search (`vmap` makes the batch that `search` takes)."""
+    """Returns one state as the root of a search. Use `jax.vmap` for the batch of roots that `search` takes."""
     prior, value = network.both(params, timestep.observation, timestep.action_mask)
     return Root(prior=prior, value=value, state=state)
+
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+def search_metrics(root: Root, output: search.SearchOutput) -> Metrics:
+    """Diagnostics of the last depth, and the difference between the values after and before the search."""
+    depths = output.diagnostics
+    return {
+        "search/ess": jnp.mean(depths.ess[:, -1]),
+        "search/entropy": jnp.mean(depths.entropy[:, -1]),
+        "search/num_root_actions": jnp.mean(depths.num_root_actions[:, -1]),
+        "search/num_live": jnp.mean(depths.num_live[:, -1]),
+        "search/value_gain": jnp.mean(output.value - root.value),
+        "search/valid": jnp.mean(depths.valid),
+    }
+
+
+def improvement_metrics(
+    root: Root,
+    output: search.SearchOutput,
+    log_prior: Float[Array, "B N"] | None,
+    temperature: Float[Array, ""],
+) -> Metrics:
+    """KL divergences of the search's improved policy from the policy that it started with.
+
+    `log_prior` [B, N] is that of the samples whose advantages tune the temperature; None: all 1/N.
+    """
+    if log_prior is None:
+        log_prior = jnp.full_like(output.weights, -jnp.log(output.weights.shape[1]))
+    weights = jax.nn.softmax(log_prior + output.temperature_advantages / temperature, axis=1)
+    # Of the samples that the temperature is tuned on: the KL divergence that ε_η bounds.
+    kl = jnp.sum(jax.scipy.special.rel_entr(weights, jnp.exp(log_prior)), axis=1)
+    metrics = {"search/kl": jnp.mean(kl)}
+    if output.action_weights is not None:
+        # Of the weights as read out, from the policy without exploration noise.
+        log_policy, q = jax.nn.log_softmax(root.prior), output.action_weights
+        kl = jnp.sum(jnp.where(q > 0, q * (jnp.log(jnp.where(q > 0, q, 1.0)) - log_policy), 0.0), axis=1)
+        metrics["search/kl_to_policy"] = jnp.mean(kl)
+    return metrics

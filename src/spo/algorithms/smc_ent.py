@@ -1,10 +1,10 @@
-"""SMC-ENT: acting by the same search under maximum-entropy control (Piché et al., ICLR 2019).
+"""SMC-ENT: the same search under maximum-entropy control (Piché et al., ICLR 2019).
 
-    act      by SMC search; proposals and values come from soft Q-learning, and so do the weights
-    learn    soft Q-learning from replayed steps: SAC for continuous actions, Munchausen-DQN for discrete ones
+    act      by SMC search, with proposals, values and weights from soft Q-learning
+    learn    soft Q-learning from replayed steps (`spo.algorithms.soft_q_learning`)
 
-What the search finds is acted on and trains nothing: beside SPO it shows what the search alone is worth. Everything
-inside is in scaled rewards; what leaves (`value`, metrics) is in those of the environment.
+The result of the search is acted on and trains nothing. Beside SPO, it shows the effect of the search alone. Everything
+inside is in scaled rewards; `value` and the metrics are in rewards of the environment.
 """
 
 import functools
@@ -13,285 +13,90 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 
-from spo import losses, returns, search
-from spo.acting import Experience, Worker, blank_experience, init_worker, rollout
-from spo.algorithms.base import (
-    DEVICE_AXIS,
-    Algorithm,
-    Metrics,
-    Setting,
-    TrainState,
-    adam,
-    run_updates,
-    share,
-)
-from spo.algorithms.views import View, observe_views, view
+from spo import search
+from spo.acting import Experience
+from spo.algorithms.base import Algorithm, Setting, TrainState
+from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
+from spo.algorithms.planning import search_metrics
+from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
+from spo.algorithms.soft_q_learning import SoftParams, SoftQConfig, SoftQLearning, make_soft_q_learning
+from spo.algorithms.updates import adam, gradient_step, run_updates
 from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
-from spo.distributions import Distribution, categorical, masked_logits
-from spo.networks import ActorCriticParams, make_network, make_q_network
-from spo.replay import make_replay
-from spo.types import Action, Array, ContinuousActions, Float, PRNGKey, PyTree, State, TimeStep
+from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
 @dataclass(frozen=True)
 class SoftSearchConfig:
-    """The search. Defaults are the paper's for discrete actions."""
+    """Options of the search. Defaults are the paper's for discrete actions."""
 
     num_particles: PositiveInt = 16
-    """Particles per root (N)."""
+    """Number of particles (N): trajectories that each search simulates in parallel."""
     horizon: PositiveInt = 4
-    """Steps each particle looks ahead (h)."""
+    """Number of steps that each particle looks ahead (h)."""
     resample_period: PositiveInt | None = 4
-    """Resample after every so many steps (p); None: never."""
+    """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
     resample_last: bool = True
-    """Resample after the last step too, if that is one of the period's; False reads the weights out as they stand."""
-    temperature: float = 0.1
-    """What scores are divided by (the table's "resample temperature"): low is greedy."""
+    """Also resample after the last step if the period falls on it. False: keep the weights instead, which has the same
+    mean and less variance."""
+    temperature: PositiveFloat = 0.1
+    """Divisor of the particles' scores (the table's "resample temperature"). A low one prefers the best particles."""
     unroll: PositiveInt = 4
-    """Depths written out in a row in the compiled program: more runs faster and compiles slower."""
+    """Search steps per iteration of the compiled loop. More run faster and compile slower; results do not change."""
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="search.")
 
 
 @dataclass(frozen=True)
-class SMCEntConfig:
+class SMCEntConfig(SoftQConfig):
     """Hyper-parameters of SMC-ENT. Defaults are the paper's for discrete actions (table "SMC-Ent")."""
 
     num_envs: PositiveInt = 768
-    """Environments side by side, over all devices."""
+    """Number of parallel environments, over all devices."""
     rollout_length: PositiveInt = 32
-    """Steps in each of them per iteration."""
+    """Steps in each environment per iteration."""
     num_updates: PositiveInt = 64
-    """Gradient steps per iteration (the table's "epochs")."""
+    """Gradient updates after each rollout. The paper's tables call them epochs."""
     batch_size: PositiveInt = 2048
-    """Steps per gradient step, over all devices."""
+    """Environment steps per gradient update, over all devices."""
     replay_size: PositiveInt = 1_000_000
-    """Transitions in the replay, over all environments."""
+    """Environment steps that the replay buffer holds, over all environments."""
     actor_learning_rate: NonNegativeFloat = 3e-4
-    """Continuous actions: Adam's, for the policy."""
+    """Continuous actions: Adam's learning rate for the policy."""
     critic_learning_rate: NonNegativeFloat = 3e-4
-    """Adam's, for Q."""
+    """Adam's learning rate for Q."""
     dual_learning_rate: NonNegativeFloat = 3e-4
-    """Continuous actions: Adam's, for the entropy temperature."""
+    """Continuous actions: Adam's learning rate for the entropy temperature."""
     max_grad_norm: PositiveFloat = 0.5
-    """Each group's gradient is clipped to this norm."""
-    gamma: UnitInterval = 0.97
-    """Discount, in learning and in the search."""
+    """Gradients with a larger L2 norm are scaled down to this norm. Policy, Q and τ are clipped separately."""
     target_smoothing: UnitInterval = 5e-3
-    """How far the target Q follows the online one per gradient step."""
-    reward_scale: PositiveFloat = 10.0
-    """Rewards are multiplied by this before anything else sees them."""
-    entropy_temperature: PositiveFloat = 0.03
-    """What a nat of entropy is worth, in scaled rewards (τ). Continuous actions: at the start, tuned from there."""
-    target_entropy_per_dimension: float = -1.0
-    """Continuous actions: entropy of the policy, per action dimension, that τ is tuned for."""
-    num_value_samples: PositiveInt = 64
-    """Continuous actions: draws from the policy that a value is the mean over."""
-    munchausen_coefficient: float = 0.9
-    """Discrete actions: share of the scaled log-policy that is added to the reward."""
-    munchausen_clip: float = -1e3
-    """Discrete actions: the scaled log-policy counts for no less than this there."""
-    huber_delta: PositiveFloat = 1.0
-    """Discrete actions: where the loss of Q turns from quadratic to linear."""
+    """Rate at which the target Q follows the trained Q, per gradient update."""
     search: SoftSearchConfig = field(default_factory=SoftSearchConfig)
-    """The search."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-class SoftParams(NamedTuple):
-    """What soft Q-learning trains. For discrete actions the policy is softmax(Q/τ) with τ fixed: Q is all."""
-
-    q: PyTree[Array]  # continuous actions: of both critics, stacked [2, ...]
-    actor: ActorCriticParams | None = None  # its critic is empty: here Q is the critic
-    raw_entropy_temperature: Float[Array, ""] | None = None
-
-
-class SoftLearning(NamedTuple):
-    """Soft Q-learning for one kind of action."""
-
-    init: Callable[[PRNGKey], SoftParams]
-    #: (params, key, state) -> policy and soft value of one state
-    judge: Callable[[SoftParams, PRNGKey, View], tuple[Any, Float[Array, ""]]]
-    entropy_temperature: Callable[[SoftParams], Float[Array, ""]]
-    #: (params, target Q, steps [B], key) -> (loss, metrics)
-    loss: Callable[[SoftParams, PyTree[Array], Experience, PRNGKey], tuple[Float[Array, ""], Metrics]]
-    distribution: Distribution
+    """Options of the search."""
 
 
 class Learner(NamedTuple):
+    """Everything that is learned: the same on every device."""
+
     params: SoftParams
-    target_q: PyTree[Array]
+    target_q: PyTree[Array]  # moving average of `params.q`
     optimiser: optax.OptState
 
 
-class SMCEntWorker(NamedTuple):
-    acting: Worker
-    replay: Any
-
-
-# --- Soft Q-learning --------------------------------------------------------------------------------------------------
-def munchausen_dqn(setting: Setting, config: SMCEntConfig) -> SoftLearning:
-    """Discrete actions (Vieillard et al., arXiv:2007.14430). The policy is softmax(Q/τ)."""
-    train = setting.task.train
-    network = make_q_network(train.observation_spec, train.action_spec, setting.architecture)
-    temperature = config.entropy_temperature
-
-    def q_values(q: PyTree[Array], state: View) -> Float[Array, " A"]:
-        """Q(s, .), -inf for invalid actions."""
-        assert network.all_values is not None  # of discrete actions there always are
-        values = network.all_values(q, state.observation)
-        return values if state.action_mask is None else masked_logits(values, state.action_mask)
-
-    def judge(params: SoftParams, key: PRNGKey, state: View) -> tuple[Float[Array, " A"], Float[Array, ""]]:
-        del key  # nothing is drawn
-        values = q_values(params.q, state)
-        return values / temperature, returns.soft_value(values, temperature)
-
-    def loss(
-        params: SoftParams, target_q: PyTree[Array], batch: Experience, key: PRNGKey
-    ) -> tuple[Float[Array, ""], Metrics]:
-        del key
-
-        def one(step: Experience) -> tuple[Array, Array, Array]:
-            bonus = returns.munchausen_bonus(
-                q_values(target_q, step.observation),
-                step.extras,
-                temperature=temperature,
-                coefficient=config.munchausen_coefficient,
-                clip_min=config.munchausen_clip,
-            )
-            target = returns.td_target(
-                config.reward_scale * step.reward + bonus,
-                returns.soft_value(q_values(target_q, step.next_observation), temperature),
-                step.terminated,
-                gamma=config.gamma,
-            )
-            values = q_values(params.q, step.observation)
-            return values[step.extras], target, categorical.entropy(values / temperature)
-
-        values, targets, entropies = jax.vmap(one)(batch)
-        value_loss = jnp.mean(losses.huber(values, targets, config.huber_delta))
-        return value_loss, {
-            "loss/value": value_loss,
-            "policy/entropy": jnp.mean(entropies),
-            "value/mean": jnp.mean(values) / config.reward_scale,
-            "value/target": jnp.mean(targets) / config.reward_scale,
-        }
-
-    return SoftLearning(
-        init=lambda key: SoftParams(network.init(key, train.observation_spec)),
-        judge=judge,
-        entropy_temperature=lambda _: jnp.asarray(temperature, jnp.float32),
-        loss=loss,
-        distribution=categorical,
-    )
-
-
-def soft_actor_critic(setting: Setting, config: SMCEntConfig) -> SoftLearning:
-    """Continuous actions (SAC: Haarnoja et al., arXiv:1812.05905): an actor, twin critics, τ tuned to an entropy."""
-    train = setting.task.train
-    assert isinstance(train.action_spec, ContinuousActions)
-    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
-    q_network = make_q_network(train.observation_spec, train.action_spec, setting.architecture)
-    distribution = network.distribution
-    target_entropy = config.target_entropy_per_dimension * train.action_spec.size
-
-    def init(key: PRNGKey) -> SoftParams:
-        key_actor, key_q = jax.random.split(key)
-        return SoftParams(
-            # One critic after the other: see `spo.training.program`, which does the same with seeds.
-            q=jax.lax.map(lambda key: q_network.init(key, train.observation_spec), jax.random.split(key_q)),
-            actor=network.init(key_actor, train.observation_spec)._replace(critic={}),
-            raw_entropy_temperature=jnp.asarray(losses.raw_from_positive(config.entropy_temperature), jnp.float32),
-        )
-
-    def entropy_temperature(params: SoftParams) -> Float[Array, ""]:
-        assert params.raw_entropy_temperature is not None
-        return losses.positive_from_raw(params.raw_entropy_temperature)
-
-    def policy(params: SoftParams, state: View) -> Any:
-        assert params.actor is not None
-        return network.actor(params.actor, state.observation, None)
-
-    def draw(chosen: Any, key: PRNGKey) -> tuple[Action, Float[Array, ""]]:
-        """An action as the environment takes it, differentiable in the policy, and its log-density."""
-        action = distribution.sample(key, chosen)
-        return distribution.to_environment(action), distribution.log_prob(chosen, action)
-
-    def twin_q(q: PyTree[Array], state: View, action: Action) -> Float[Array, "2"]:
-        return jax.vmap(q_network.value, in_axes=(0, None, None))(q, state.observation, action)
-
-    def soft_value(params: SoftParams, q: PyTree[Array], chosen: Any, state: View, keys: Any) -> Float[Array, ""]:
-        """V(s) by one draw from the policy for each of the keys."""
-        actions, log_probs = jax.vmap(functools.partial(draw, chosen))(keys)
-        q_values = jnp.min(jax.vmap(functools.partial(twin_q, q, state))(actions), axis=-1)
-        return returns.sampled_soft_value(q_values, log_probs, entropy_temperature(params))
-
-    def judge(params: SoftParams, key: PRNGKey, state: View) -> tuple[Any, Float[Array, ""]]:
-        chosen = policy(params, state)
-        return chosen, soft_value(params, params.q, chosen, state, jax.random.split(key, config.num_value_samples))
-
-    def loss(
-        params: SoftParams, target_q: PyTree[Array], batch: Experience, key: PRNGKey
-    ) -> tuple[Float[Array, ""], Metrics]:
-        temperature = entropy_temperature(params)
-
-        def one(key: PRNGKey, step: Experience) -> tuple[Array, Array, Array, Array]:
-            key_next, key_now = jax.random.split(key)
-            chosen = policy(params, step.next_observation)
-            target = returns.td_target(
-                config.reward_scale * step.reward,
-                soft_value(params, target_q, chosen, step.next_observation, key_next[None]),
-                step.terminated,
-                gamma=config.gamma,
-            )
-            values = twin_q(params.q, step.observation, step.extras)
-            action, log_prob = draw(policy(params, step.observation), key_now)
-            # The critics say which way is up, and learn nothing from it.
-            q_value = jnp.min(twin_q(jax.lax.stop_gradient(params.q), step.observation, action))
-            return values, target, log_prob, losses.soft_policy_loss(log_prob, q_value, temperature)
-
-        values, targets, log_probs, policy_losses = jax.vmap(one)(jax.random.split(key, batch.reward.shape[0]), batch)
-        value_loss = jnp.mean(jnp.sum(losses.squared_error(values, targets[:, None]), axis=1))
-        policy_loss = jnp.mean(policy_losses)
-        temperature_loss = jnp.mean(
-            jax.vmap(lambda log_prob: losses.entropy_temperature_loss(temperature, log_prob, target_entropy))(log_probs)
-        )
-        return value_loss + policy_loss + temperature_loss, {
-            "loss/policy": policy_loss,
-            "loss/value": value_loss,
-            "loss/temperature": temperature_loss,
-            "policy/entropy": -jnp.mean(log_probs),
-            "value/mean": jnp.mean(values) / config.reward_scale,
-            "value/target": jnp.mean(targets) / config.reward_scale,
-        }
-
-    return SoftLearning(init, judge, entropy_temperature, loss, distribution)
-
-
-# --- SMC-ENT ----------------------------------------------------------------------------------------------------------
 def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
-    """SMC-ENT on a task, as the training loop takes it."""
-    environment = observe_views(setting.task.train)
-    continuous = isinstance(environment.action_spec, ContinuousActions)
-    learning = (soft_actor_critic if continuous else munchausen_dqn)(setting, config)
-    distribution = learning.distribution
-    num_envs = share("num_envs", config.num_envs, setting.num_devices)
-    batch_size = share("batch_size", config.batch_size, setting.num_devices)
-    replay = make_replay(
-        num_envs=num_envs,
-        capacity=config.replay_size // setting.num_devices,
+    """Returns SMC-ENT for a task: the functions below with the configuration bound to them."""
+    soft_q = make_soft_q_learning(setting, config)
+    sizes = ReplayConfig(
+        num_envs=config.num_envs,
         rollout_length=config.rollout_length,
-        num_batches=config.num_updates,
-        batch_size=batch_size,
+        num_updates=config.num_updates,
+        batch_size=config.batch_size,
         sequence_length=1,
+        replay_size=config.replay_size,
     )
+    workers = make_replay_worker(observe_masks(setting.task.train), setting.num_devices, sizes)
     optimiser = optax.multi_transform(
         {
             "q": adam(config.critic_learning_rate, config.max_grad_norm),
@@ -300,135 +105,188 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         },
         SoftParams._make(SoftParams._fields),  # each field is a group, by its own name
     )
-    run_search = functools.partial(
+    plan_fn = functools.partial(
+        plan,
+        soft_q=soft_q,
+        environment=setting.task.model,
+        search_fn=make_search(config, soft_q),
+        reward_scale=config.reward_scale,
+        gamma=config.gamma,
+    )
+    decide_fn = functools.partial(decide, plan_fn, soft_q, config.reward_scale)
+    update_fn = functools.partial(update, soft_q, optimiser, config.target_smoothing)
+
+    def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
+        params = soft_q.init(key_learner)
+        learner = Learner(params, target_q=params.q, optimiser=optimiser.init(params))
+        return TrainState(learner, workers.init(key_worker, functools.partial(decide_fn, learner)))
+
+    model_steps = config.search.num_particles * config.search.horizon
+    skip_nonfinite = setting.skip_nonfinite_updates
+    return Algorithm(
+        init=init,
+        step=functools.partial(step, workers, decide_fn, update_fn, config.num_updates, skip_nonfinite),
+        act=functools.partial(act, plan_fn, soft_q),
+        value=functools.partial(value, soft_q, config.reward_scale),
+        env_steps_per_iteration=config.num_envs * config.rollout_length,
+        model_steps_per_env_step=model_steps,
+        network_evaluations_per_env_step=1 + model_steps,
+    )
+
+
+def step(
+    workers: ReplayWorkerFns,
+    decide_fn: Callable[..., tuple[Action, Action, Metrics]],
+    update_fn: Callable[..., tuple[Learner, Metrics]],
+    num_updates: int,
+    skip_nonfinite: bool,
+    state: TrainState,
+) -> tuple[TrainState, Metrics]:
+    """Runs one iteration: acts by search, then learns from the replay buffer."""
+    learner, worker = state
+    key_rollout, key_sample, key_updates = jax.random.split(worker.acting.key, 3)
+    worker, rollout_metrics = workers.collect(worker, key_rollout, functools.partial(decide_fn, learner))
+    transitions = jax.tree.map(lambda x: x[:, :, 0], workers.sample(worker, key_sample))
+    inputs = (transitions, jax.random.split(key_updates, num_updates))
+    learner, update_metrics = run_updates(update_fn, learner, inputs, skip_nonfinite=skip_nonfinite)
+    return TrainState(learner, worker), rollout_metrics | update_metrics
+
+
+# --- Planner ----------------------------------------------------------------------------------------------------------
+def make_search(config: SMCEntConfig, soft_q: SoftQLearning) -> Callable[..., search.SearchOutput]:
+    """Returns `search.search` with the options bound: key, root, model and score are left to pass."""
+    return functools.partial(
         search.search,
         num_particles=config.search.num_particles,
         horizon=config.search.horizon,
-        resample_period=config.search.resample_period,
-        resample_last=config.search.resample_last,
-        resample_fn=search.resampling.multinomial,
+        resampling=search.Resampling(
+            period=config.search.resample_period,
+            rule=search.resampling.by_weight(search.resampling.multinomial),
+            last=config.search.resample_last,
+        ),
         temperature=config.search.temperature,
-        gamma=config.gamma,
         unroll=config.search.unroll,
-        distribution=distribution,
+        distribution=soft_q.distribution,
     )
 
-    def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
-        params = learning.init(key_learner)
-        learner = Learner(params=params, target_q=params.q, optimiser=optimiser.init(params))
-        acting = init_worker(environment, num_envs, key_worker)
-        replay_state = replay.init(blank_experience(environment, decide(learner), acting))
-        return TrainState(learner, SMCEntWorker(acting, replay_state))
 
-    # --- Act by search ------------------------------------------------------------------------------------------------
-    def model(params: SoftParams) -> search.ModelFn:
-        def model_fn(key: PRNGKey, state: State, action: Action) -> search.ModelOutput:
-            key_step, key_judge = jax.random.split(key)
-            with jax.named_scope("world"):
-                state, timestep = setting.task.model.step(key_step, state, distribution.to_environment(action))
-            with jax.named_scope("network"):
-                prior, value = learning.judge(params, key_judge, view(timestep))
-            return search.ModelOutput(
-                state=state,
-                prior=prior,
-                value=value,
-                reward=config.reward_scale * timestep.reward,
-                discount=timestep.discount,
-                ended=timestep.ended,
-            )
+def plan(
+    params: SoftParams,
+    key: PRNGKey,
+    env_state: State,
+    states: MaskedObservation,
+    *,
+    soft_q: SoftQLearning,
+    environment: Environment,
+    search_fn: Callable[..., search.SearchOutput],
+    reward_scale: float,
+    gamma: float,
+) -> tuple[search.Root, search.SearchOutput]:
+    """Searches from a batch of states. Scores are soft advantages: they count the policy's entropy."""
+    key_root, key_search = jax.random.split(key)
+    prior, values = evaluate_batch(soft_q, params, key_root, states)
+    root = search.Root(prior=prior, value=values, state=env_state)
+    score_fn = search.weighting.soft_advantage(soft_q.entropy_temperature(params))
+    model_fn = soft_model(environment, soft_q, reward_scale, gamma, params)
+    return root, search_fn(key_search, root, model_fn, score_fn=score_fn)
 
-        return model_fn
 
-    def plan(
-        params: SoftParams, key: PRNGKey, env_state: State, states: View
-    ) -> tuple[search.Root, search.SearchOutput]:
-        key_root, key_search = jax.random.split(key)
-        prior, value = judge_all(params, key_root, states)
-        root = search.Root(prior=prior, value=value, state=env_state)
-        weight_fn = search.weighting.soft_advantage(learning.entropy_temperature(params))
-        return root, run_search(key_search, root, model(params), weight_fn=weight_fn)
+def soft_model(
+    environment: Environment, soft_q: SoftQLearning, reward_scale: float, gamma: float, params: SoftParams
+) -> search.ModelFn:
+    """Returns the search's model: one step of the true environment, then policy and soft value of the state reached."""
 
-    def judge_all(params: SoftParams, key: PRNGKey, states: View) -> tuple[Any, Float[Array, " B"]]:
-        num_states = jax.tree.leaves(states)[0].shape[0]
-        return jax.vmap(functools.partial(learning.judge, params))(jax.random.split(key, num_states), states)
-
-    def to_environment(actions: Action) -> Action:
-        return jax.vmap(distribution.to_environment)(actions)
-
-    def decide(learner: Learner) -> Any:
-        def decide(key: PRNGKey, env_state: State, timestep: TimeStep) -> tuple[Action, Action, Metrics]:
-            root, output = plan(learner.params, key, env_state, timestep.observation)
-            action, depths = to_environment(output.action), output.diagnostics
-            metrics = {
-                "search/ess": jnp.mean(depths.ess[:, -1]),
-                "search/entropy": jnp.mean(depths.entropy[:, -1]),
-                "search/num_root_actions": jnp.mean(depths.num_root_actions[:, -1]),
-                "search/num_live": jnp.mean(depths.num_live[:, -1]),
-                "search/value_gain": jnp.mean(output.value - root.value) / config.reward_scale,
-                "search/valid": jnp.mean(depths.valid),
-            }
-            return action, action, metrics
-
-        return decide
-
-    # --- Learn from the replay ----------------------------------------------------------------------------------------
-    def update(learner: Learner, batch_and_key: tuple[Experience, PRNGKey]) -> tuple[Learner, Metrics]:
-        gradients, metrics = jax.grad(learning.loss, has_aux=True)(learner.params, learner.target_q, *batch_and_key)
-        metrics["entropy_temperature"] = learning.entropy_temperature(learner.params)
-        gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
-        metrics["gradient_norm"] = optax.tree.norm(gradients)
-        changes, optimiser_state = optimiser.update(gradients, learner.optimiser, learner.params)
-        params = optax.apply_updates(learner.params, changes)
-        return Learner(
-            params=params,
-            target_q=optax.incremental_update(params.q, learner.target_q, config.target_smoothing),
-            optimiser=optimiser_state,
-        ), metrics
-
-    def step(state: TrainState) -> tuple[TrainState, Metrics]:
-        learner, (acting, replay_state) = state
-        key, key_sample, key_updates = jax.random.split(acting.key, 3)
-        acting, experience, rollout_metrics = rollout(
-            environment, decide(learner), acting._replace(key=key), config.rollout_length
+    def model_fn(key: PRNGKey, state: State, action: Action) -> search.ModelOutput:
+        key_step, key_evaluate = jax.random.split(key)
+        with jax.named_scope("simulate"):
+            state, timestep = environment.step(key_step, state, soft_q.distribution.to_environment(action))
+        with jax.named_scope("network"):
+            prior, value = soft_q.evaluate(params, key_evaluate, masked_observation(timestep))
+        return search.ModelOutput(
+            state=state,
+            prior=prior,
+            value=value,
+            reward=reward_scale * timestep.reward,
+            discount=gamma * timestep.discount,
+            ended=timestep.ended,
         )
-        replay_state = replay.add(replay_state, experience)
-        transitions = jax.tree.map(lambda x: x[:, :, 0], replay.sample(replay_state, key_sample))
-        learner, update_metrics = run_updates(
-            update,
-            learner,
-            (transitions, jax.random.split(key_updates, config.num_updates)),
-            skip_nonfinite=setting.skip_nonfinite_updates,
-        )
-        metrics = rollout_metrics | update_metrics
-        return TrainState(learner, SMCEntWorker(acting, replay_state)), metrics
 
-    # --- Acting with what was learned ---------------------------------------------------------------------------------
-    def act(
-        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, *, use_search: bool, greedy: bool
-    ) -> Action:
-        """Actions for the environments: by search or by the bare policy, the most likely one or a draw."""
-        if use_search:
-            _, output = plan(learner.params, key, env_state, view(timestep))
-            return to_environment(output.best_action if greedy else output.action)
-        key_judge, key_sample = jax.random.split(key)
-        policies, _ = judge_all(learner.params, key_judge, view(timestep))
-        if greedy:
-            return to_environment(jax.vmap(distribution.mode)(policies))
+    return model_fn
+
+
+def evaluate_batch(
+    soft_q: SoftQLearning, params: SoftParams, key: PRNGKey, states: MaskedObservation
+) -> tuple[Any, Float[Array, " B"]]:
+    """Returns policies and soft values of states [B]."""
+    num_states = jax.tree.leaves(states)[0].shape[0]
+    return jax.vmap(functools.partial(soft_q.evaluate, params))(jax.random.split(key, num_states), states)
+
+
+def decide(
+    plan_fn: Callable[..., tuple[search.Root, search.SearchOutput]],
+    soft_q: SoftQLearning,
+    reward_scale: float,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+) -> tuple[Action, Action, Metrics]:
+    """Returns actions for the environments by search, the same actions to store, and metrics."""
+    root, output = plan_fn(learner.params, key, env_state, timestep.observation)
+    actions = jax.vmap(soft_q.distribution.to_environment)(output.action)
+    metrics = search_metrics(root, output)
+    metrics["search/value_gain"] /= reward_scale
+    return actions, actions, metrics
+
+
+# --- Learning ---------------------------------------------------------------------------------------------------------
+def update(
+    soft_q: SoftQLearning,
+    optimiser: optax.GradientTransformation,
+    target_smoothing: float,
+    learner: Learner,
+    batch_and_key: tuple[Experience, PRNGKey],
+) -> tuple[Learner, Metrics]:
+    """Takes one gradient step on the loss of soft Q-learning; then moves the target Q."""
+    batch, key = batch_and_key
+
+    def loss(params: SoftParams) -> tuple[Float[Array, ""], Metrics]:
+        total, metrics = soft_q.loss(params, learner.target_q, batch, key)
+        return total, metrics | {"entropy_temperature": soft_q.entropy_temperature(params)}
+
+    learner, metrics = gradient_step(learner, loss, optimiser)
+    target_q = optax.incremental_update(learner.params.q, learner.target_q, target_smoothing)
+    return learner._replace(target_q=target_q), metrics
+
+
+# --- Acting -----------------------------------------------------------------------------------------------------------
+def act(
+    plan_fn: Callable[..., tuple[search.Root, search.SearchOutput]],
+    soft_q: SoftQLearning,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    *,
+    use_search: bool,
+    greedy: bool,
+) -> Action:
+    """Returns actions for the environments, by search or by the policy alone."""
+    distribution, states = soft_q.distribution, masked_observation(timestep)
+    if use_search:
+        _, output = plan_fn(learner.params, key, env_state, states)
+        actions = output.best_action if greedy else output.action
+    else:
+        key_evaluate, key_sample = jax.random.split(key)
+        policies, _ = evaluate_batch(soft_q, learner.params, key_evaluate, states)
         keys = jax.random.split(key_sample, timestep.reward.shape[0])
-        return to_environment(jax.vmap(distribution.sample)(keys, policies))
+        actions = jax.vmap(distribution.mode)(policies) if greedy else jax.vmap(distribution.sample)(keys, policies)
+    return jax.vmap(distribution.to_environment)(actions)
 
-    def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
-        """The soft value, which counts entropy as well as reward."""
-        _, values = judge_all(learner.params, key, view(timestep))
-        return values / config.reward_scale
 
-    budget = config.search.num_particles * config.search.horizon
-    return Algorithm(
-        init=init,
-        step=step,
-        act=act,
-        value=value,
-        env_steps_per_iteration=config.num_envs * config.rollout_length,
-        model_steps_per_env_step=budget,
-        network_evaluations_per_env_step=1 + budget,
-    )
+def value(
+    soft_q: SoftQLearning, reward_scale: float, learner: Learner, key: PRNGKey, timestep: TimeStep
+) -> Float[Array, " B"]:
+    """Returns the soft values, which count entropy as well as reward, in rewards of the environment."""
+    _, values = evaluate_batch(soft_q, learner.params, key, masked_observation(timestep))
+    return values / reward_scale

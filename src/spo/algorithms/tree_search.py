@@ -1,11 +1,11 @@
-"""Monte-Carlo tree search by mctx, from the same roots and over the same model as the search with particles.
+"""Monte-Carlo tree search by mctx, from the same roots and with the same model as the search with particles.
 
-A tree of mctx chooses among K numbers at every node. What the numbers stand for is the node's `Candidates`: all
-discrete actions (AlphaZero), or a few draws from the policy there (Sampled AlphaZero). A node keeps them, since the
-edge that is expanded next is known by its number only.
+A tree of mctx chooses among K indices at every node. They refer to the node's `Candidates`: all discrete actions
+(AlphaZero), or a few samples of the policy there (Sampled AlphaZero). A node stores its candidates, because the edge to
+expand is given by its index only.
 
-Ends. mctx averages whatever is backed up through a node, and goes on through a node for as long as it likes. So an end
-is told on the edge that leads to it, where no later visit can wash it out:
+mctx averages everything that is backed up through a node, and continues below a node for any number of visits. The end
+of an episode is therefore encoded on the edge that leads to it, where later visits can't change it:
 
     terminated   reward r,               discount 0
     truncated    reward r + γV(s'),      discount 0
@@ -21,46 +21,46 @@ import mctx
 
 from spo.search import ModelFn
 from spo.search.base import Prior
-from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, State
+from spo.types import Action, Array, Bool, Float, Integer, Metrics, PRNGKey, State
 
 
 class Candidates(NamedTuple):
     """The actions that a node chooses among."""
 
-    actions: Action | None  # [K, ...]; None: all there are, each known by its number
-    log_prior: Float[Array, " K"]  # need not be normalised; -inf: not to be taken
+    actions: Action | None  # [K, ...]; None: all discrete actions, the index being the action
+    log_prior: Float[Array, " K"]  # need not be normalised; -inf: can't be chosen
 
 
-#: (key, policy at a state) -> the candidates there
+#: (key, policy at a state) -> candidates of the state
 CandidatesFn = Callable[[PRNGKey, Prior], Candidates]
 
 
 def every_action(key: PRNGKey, logits: Float[Array, " A"]) -> Candidates:
-    """All discrete actions, with the policy as the prior."""
-    del key  # nothing is drawn
+    """Returns all discrete actions, with the policy as the prior."""
+    del key
     return Candidates(actions=None, log_prior=logits)
 
 
 class TreeRoot(NamedTuple):
-    """The states to search from. Exploration noise, if any, is in the candidates already."""
+    """The states to search from. Exploration noise, if any, is already in the candidates."""
 
     candidates: Candidates  # [B, K, ...]
     value: Float[Array, " B"]  # V(s)
-    state: State  # [B, ...] what the model steps
+    state: State  # [B, ...] input of the model
 
 
 class TreeSearchOutput(NamedTuple):
     """The improved policy at the root, as weights on its candidates."""
 
-    action: Action  # [B, ...] the one to take
-    candidates: Candidates  # [B, K, ...] of the root ...
-    weights: Float[Array, "B K"]  # ... and their weights, which sum to 1: what the policy learns
+    action: Action  # [B, ...] the action to take
+    candidates: Candidates  # [B, K, ...] of the root
+    weights: Float[Array, "B K"]  # of these candidates, summing to 1: the target of the policy
     visits: Float[Array, "B K"]
-    value: Float[Array, " B"]  # mean of V at the root and of all that was backed up to it
+    value: Float[Array, " B"]  # mean of V at the root and of all values backed up to it
 
 
 class _Node(NamedTuple):
-    """What the tree keeps of a state: no more than it takes to go on from there."""
+    """A state as the tree stores it."""
 
     state: State
     actions: Action | None
@@ -79,7 +79,7 @@ def puct_search(
 ) -> TreeSearchOutput:
     """MuZero's search (Schrittwieser et al., arXiv:1911.08265, appendix B); weights are the shares of visits.
 
-    `action` is the most visited one if `greedy`, else drawn in proportion to visits (temperature 1).
+    `action` is the most visited one if `greedy`, else sampled in proportion to visits (temperature 1).
     """
     output = mctx.muzero_policy(
         None,
@@ -88,7 +88,7 @@ def puct_search(
         _recurrent_fn(model_fn, candidates_fn, gamma),
         num_simulations=num_simulations,
         invalid_actions=_invalid(root),
-        dirichlet_fraction=0.0,  # mctx's own noise would fall on invalid actions as well: ours is in the root's prior
+        dirichlet_fraction=0.0,  # mctx's noise would reach invalid actions too; ours is in the root's prior
     )
     index = jnp.argmax(output.action_weights, axis=1) if greedy else output.action
     return _read_out(root, output, index)
@@ -106,7 +106,7 @@ def gumbel_search(
 ) -> TreeSearchOutput:
     """Gumbel MuZero's search (Danihelka et al., ICLR 2022) over all actions; weights are softmax(logits + q).
 
-    `action` is the winner of the sequential halving, which Gumbel noise makes a draw. If `greedy` there is no noise.
+    `action` is the winner of sequential halving, a sample because of the Gumbel noise. If `greedy`, there is no noise.
     """
     output = mctx.gumbel_muzero_policy(
         None,
@@ -119,6 +119,19 @@ def gumbel_search(
         gumbel_scale=0.0 if greedy else 1.0,
     )
     return _read_out(root, output, output.action)
+
+
+def tree_search_metrics(root_value: Float[Array, " B"], output: TreeSearchOutput) -> Metrics:
+    """KL divergence of the improved policy from the prior, its entropy, the actions tried and the gain in value."""
+    weights, taken = output.weights, output.weights > 0
+    log_weights = jnp.log(jnp.where(taken, weights, 1.0))
+    log_prior = jnp.where(taken, jax.nn.log_softmax(output.candidates.log_prior), 0.0)
+    return {
+        "search/kl": jnp.mean(jnp.sum(weights * (log_weights - log_prior), axis=1)),
+        "search/entropy": jnp.mean(-jnp.sum(weights * log_weights, axis=1)),
+        "search/num_root_actions": jnp.mean(jnp.sum(output.visits > 0, axis=1)),
+        "search/value_gain": jnp.mean(output.value - root_value),
+    }
 
 
 def _root(root: TreeRoot) -> mctx.RootFnOutput:
@@ -134,20 +147,20 @@ def _invalid(root: TreeRoot) -> Float[Array, "B K"]:
 
 
 def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) -> mctx.RecurrentFn:
-    """The model as mctx calls it: for all roots at once, with one key."""
+    """Returns the model as mctx calls it: for all roots at once, with one key."""
 
     def expand(key: PRNGKey, index: Integer[Array, ""], node: _Node) -> tuple[mctx.RecurrentFnOutput, _Node]:
         key_step, key_candidates = jax.random.split(key)
         step = model_fn(key_step, node.state, _pick(node.actions, index))
         candidates = candidates_fn(key_candidates, step.prior)
         discount = gamma * step.discount
-        # `where` and not a product: whatever a network says of a terminal observation, NaN included, must not count.
+        # `where`, not a product: the value of a terminal observation, even NaN, must not count.
         bootstrap = jnp.where(step.ended & (discount > 0), discount * step.value, 0.0)
         ended = node.ended | step.ended
         output = mctx.RecurrentFnOutput(
             reward=jnp.where(node.ended, 0.0, step.reward + bootstrap),
             discount=jnp.where(ended, 0.0, discount),
-            prior_logits=candidates.log_prior,  # after an end any will do, NaN included: nothing comes back from there
+            prior_logits=candidates.log_prior,  # after an end any prior will do: nothing is backed up from there
             value=jnp.where(ended, 0.0, step.value),
         )
         return output, _Node(step.state, candidates.actions, ended)
@@ -155,7 +168,7 @@ def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) 
     def recurrent_fn(
         params: None, key: PRNGKey, index: Integer[Array, " B"], node: _Node
     ) -> tuple[mctx.RecurrentFnOutput, _Node]:
-        del params  # the model has its own
+        del params  # the model has its own parameters
         return jax.vmap(expand)(jax.random.split(key, index.shape[0]), index, node)
 
     return recurrent_fn

@@ -1,16 +1,17 @@
 """V-MPO: on-policy maximum a posteriori policy optimisation (arXiv:1909.12238), discrete and continuous actions.
 
-    act      by the old policy, which stays the same for a while
-    judge    GAE over the rollout, once
-    E-step   weigh the better half of the actions by their advantages; tune the temperature of the weights
-    M-step   fit the policy to the weighted actions by maximum likelihood, inside a trust region around the old one; fit
-             the critic to the GAE targets
+    act         samples actions from the old policy, which is kept for a number of updates
+    advantages  GAE over the rollout, once
+    E-step      weights the better half of the actions by their advantages; tunes the temperature of the weights
+    M-step      fits the policy to the weighted actions by maximum likelihood, inside a trust region around the old
+                policy; fits the critic to the GAE targets
 
-The rollout is then forgotten. Discrete and continuous differ in the distribution and in what the trust region bounds,
-and in nothing else.
+The rollout is then discarded. Discrete and continuous actions differ in the distribution and in what the trust region
+bounds, and in nothing else.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,83 +21,66 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience, init_worker, rollout
-from spo.algorithms.base import (
-    Algorithm,
-    Metrics,
-    Setting,
-    TrainState,
-    act_by_policy,
-    actor_critic_optimiser,
-    adam,
-    critic_values,
-    share,
-    updates_of_run,
-)
-from spo.algorithms.m_step import Bound, Duals, init_duals, make_gradient_step, make_trust_region, stay_inside
+from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, per_device
 from spo.algorithms.minibatches import (
     check_minibatches,
-    critic_over_time,
+    gather_from_devices,
     learn_in_minibatches,
-    of_all_devices,
-    of_this_device,
+    slice_of_device,
+    values_over_time,
 )
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
-from spo.networks import ActorCriticParams, make_network
-from spo.types import Action, Array, Bool, Float, Integer, Observation, PRNGKey, State, TimeStep
+from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
+from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, total_updates
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from spo.networks import ActorCritic, ActorCriticParams, make_network
+from spo.types import Action, Array, Bool, Environment, Float, Integer, Metrics, Observation, PRNGKey, State, TimeStep
 
 
 @dataclass(frozen=True)
-class VMPOConfig:
+class VMPOConfig(TrustRegionConfig):
     """Hyper-parameters of V-MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
 
-    num_envs: PositiveInt = 768
-    """Environments side by side, over all devices."""
-    rollout_length: PositiveInt = 86
-    """Steps in each of them per iteration."""
-    num_epochs: PositiveInt = 4
-    """Passes over the rollout per iteration."""
-    num_minibatches: PositiveInt = 1
-    """Gradient steps per pass: parts of the shuffled rollout, each with a better half of its own. 1: all at once."""
-    actor_learning_rate: NonNegativeFloat = 3e-4
-    """Adam's, for the actor and a torso that it shares with the critic."""
-    critic_learning_rate: NonNegativeFloat = 3e-4
-    """Adam's, for the critic."""
-    dual_learning_rate: NonNegativeFloat = 1e-2
-    """Adam's, for the temperature and the multipliers."""
-    decay_learning_rates: bool = False
-    """Let the actor's and the critic's fall linearly to 0 over the run."""
-    max_grad_norm: PositiveFloat = 0.5
-    """Each group's gradient is clipped to this norm."""
-    gamma: UnitInterval = 0.99
-    """Discount."""
-    gae_lambda: UnitInterval = 0.95
-    """Between one-step (0) and Monte-Carlo (1) advantages."""
-    target_period: PositiveInt = 64
-    """Gradient steps between two copies of the policy to the old one; it is copied between rollouts only."""
     initial_temperature: PositiveFloat = 3.0
-    """Temperature of the weights at the start (η)."""
+    """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.5
-    """KL from the better half to its weighted self that the temperature is tuned for (ε_η)."""
-    initial_multiplier: PositiveFloat = 3.0
-    """Discrete actions: multiplier of the trust region at the start (α)."""
+    """KL divergence of the weights from equal ones, on the better half of the actions (ε_η). The temperature is learned
+    so that it is met."""
     kl_bound: PositiveFloat = 1e-3
-    """Discrete actions: bound on the KL from the old policy (ε_α)."""
-    initial_mean_multiplier: PositiveFloat = 10.0
-    """Continuous actions: multiplier of the mean's trust region at the start (α_μ)."""
-    mean_kl_bound: PositiveFloat = 5e-2
-    """Continuous actions: bound on the mean's KL, per action dimension (ε_αμ)."""
-    initial_scale_multiplier: PositiveFloat = 500.0
-    """Continuous actions: multiplier of the covariance's trust region at the start (α_Σ)."""
-    scale_kl_bound: PositiveFloat = 5e-4
-    """Continuous actions: bound on the covariance's KL, per action dimension (ε_αΣ)."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    """Discrete actions: limit on the KL divergence from the old policy to the new one (ε_α). Smaller is slower."""
+    initial_multiplier: PositiveFloat = 3.0
+    """Discrete actions: initial weight of the penalty for that KL divergence (α)."""
+    num_envs: PositiveInt = 768
+    """Number of parallel environments, over all devices."""
+    rollout_length: PositiveInt = 86
+    """Steps in each environment per iteration."""
+    num_epochs: PositiveInt = 4
+    """Passes over each rollout."""
+    num_minibatches: PositiveInt = 1
+    """Gradient updates per pass: the rollout is shuffled and split into so many parts. Each part has its own better
+    half of actions."""
+    actor_learning_rate: NonNegativeFloat = 3e-4
+    """Adam's learning rate for the policy, and for layers that it shares with the critic."""
+    critic_learning_rate: NonNegativeFloat = 3e-4
+    """Adam's learning rate for the critic."""
+    dual_learning_rate: NonNegativeFloat = 1e-2
+    """Adam's learning rate for the temperature and the multipliers of the trust region."""
+    decay_learning_rates: bool = False
+    """Decay the learning rates of policy and critic linearly to 0 over the run."""
+    max_grad_norm: PositiveFloat = 0.5
+    """Gradients with a larger L2 norm are scaled down to this norm. Policy, critic and duals are clipped separately."""
+    gamma: UnitInterval = 0.99
+    """Discount factor."""
+    gae_lambda: UnitInterval = 0.95
+    """Mix of the advantages (GAE): 0 bootstraps after one step, 1 sums the rewards of the whole rollout."""
+    target_period: PositiveInt = 64
+    """Gradient updates after which the new policy replaces the old one, which acts. Replaced between rollouts only."""
 
 
 class Learner(NamedTuple):
+    """Everything that is learned: the same on every device."""
+
     params: ActorCriticParams
-    old_params: ActorCriticParams  # whose policy acts, and is the centre of the trust region
+    old_params: ActorCriticParams  # the policy that acts, and the centre of the trust region
     duals: Duals
     optimiser: optax.OptState
     dual_optimiser: optax.OptState
@@ -104,14 +88,14 @@ class Learner(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What acting leaves for learning."""
+    """An action and the distribution that it was drawn from."""
 
-    action: Action  # as the distribution handles it: before squashing
-    policy: Any  # the old one: parameters of the distribution that the action was drawn from
+    action: Action  # before squashing
+    policy: Any  # parameters of the old policy's distribution
 
 
 class Sample(NamedTuple):
-    """One step as the network learns from it."""
+    """One step as the losses use it."""
 
     observation: Observation
     action_mask: Bool[Array, " A"] | None
@@ -121,166 +105,188 @@ class Sample(NamedTuple):
 
 
 def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
-    """V-MPO on a task, as the training loop takes it."""
-    task = setting.task
-    network = make_network(task.train.observation_spec, task.train.action_spec, setting.architecture)
-    distribution = network.distribution
-    num_envs = share("num_envs", config.num_envs, setting.num_devices)
+    """Returns V-MPO for a task: the functions below with the configuration bound to them."""
+    train = setting.task.train
+    network = make_network(train.observation_spec, train.action_spec, setting.architecture)
+    trust_region = make_trust_region(config, train.action_spec, network.distribution)
+    num_envs = per_device("num_envs", config.num_envs, setting.num_devices)
     check_minibatches(num_envs, config.rollout_length, config.num_minibatches)
-    if config.target_period < 1:
-        raise ValueError(f"target_period must be 1 or more gradient steps, got {config.target_period}.")
-    trust_region = make_trust_region(
-        task.train.action_spec,
-        distribution,
-        policy=Bound(config.kl_bound, config.initial_multiplier),
-        mean=Bound(config.mean_kl_bound, config.initial_mean_multiplier),
-        scale=Bound(config.scale_kl_bound, config.initial_scale_multiplier),
-    )
-    projection = trust_region.projection
-
-    env_steps_per_iteration = config.num_envs * config.rollout_length
+    env_steps = config.num_envs * config.rollout_length
     updates_per_iteration = config.num_epochs * config.num_minibatches
-    num_updates = updates_of_run(setting, env_steps_per_iteration, updates_per_iteration)
-    make_optimiser = functools.partial(
-        adam,
-        max_grad_norm=config.max_grad_norm,
-        decay_updates=num_updates if config.decay_learning_rates else None,
-    )
-    optimiser = actor_critic_optimiser(
-        make_optimiser(config.actor_learning_rate), make_optimiser(config.critic_learning_rate)
-    )
+    decay_updates = total_updates(setting, env_steps, updates_per_iteration) if config.decay_learning_rates else None
+    rates = (config.actor_learning_rate, config.critic_learning_rate)
+    optimiser = actor_critic_optimiser(*rates, config.max_grad_norm, decay_updates=decay_updates)
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
-
-    def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
-        params = network.init(key_learner, task.train.observation_spec)
-        duals = init_duals(trust_region, config.initial_temperature)
-        learner = Learner(
-            params=params,
-            old_params=params,
-            duals=duals,
-            optimiser=optimiser.init(params),
-            dual_optimiser=dual_optimiser.init(duals),
-            num_updates=jnp.zeros((), jnp.int32),
-        )
-        return TrainState(learner, init_worker(task.train, num_envs, key_worker))
-
-    # --- Act ----------------------------------------------------------------------------------------------------------
-    def decide(learner: Learner) -> Any:
-        def decide(key: PRNGKey, env_state: State, timestep: TimeStep) -> tuple[Action, Decision, Metrics]:
-            del env_state  # nothing looks ahead
-            policy = jax.vmap(functools.partial(network.actor, learner.old_params))(
-                timestep.observation, timestep.action_mask
-            )
-            actions = jax.vmap(distribution.sample)(jax.random.split(key, num_envs), policy)
-            return jax.vmap(distribution.to_environment)(actions), Decision(actions, policy), {}
-
-        return decide
-
-    # --- Judge --------------------------------------------------------------------------------------------------------
-    def judge(learner: Learner, experience: Experience) -> Sample:
-        """Samples with leading axes [T, E]."""
-        critic = functools.partial(network.critic, learner.params)
-        gae = functools.partial(returns.gae, gamma=config.gamma, gae_lambda=config.gae_lambda)
-        advantages, targets = jax.vmap(gae, in_axes=1, out_axes=1)(
-            experience.reward,
-            critic_over_time(critic, experience.observation),
-            critic_over_time(critic, experience.next_observation),
-            experience.terminated,
-            experience.truncated,
-        )
-        return Sample(experience.observation, experience.action_mask, experience.extras, advantages, targets)
-
-    # --- E-step and M-step --------------------------------------------------------------------------------------------
-    def loss_fn(params: ActorCriticParams, duals: Duals, batch: Sample) -> tuple[Float[Array, ""], Metrics]:
-        """All losses over a batch [B]; each trains its own variables."""
-        size = batch.advantage.shape[0]
-        new_policy, values = jax.vmap(functools.partial(network.both, params))(batch.observation, batch.action_mask)
-        old_policy = batch.decision.policy
-        value_loss = jnp.mean(losses.squared_error(values, batch.target))
-
-        # E-step: the better half of all devices' samples, weighted by how good they are.
-        temperature = losses.positive_from_raw(duals.raw_temperature)
-        everyone = of_all_devices(batch.advantage)
-        best = losses.top_half(everyone)
-        best_weights = losses.target_weights(everyone[best], temperature)
-        temperature_loss = losses.temperature_loss(temperature, everyone[best], config.temperature_kl_bound)
-
-        # M-step: their likelihood, where the mean over devices is to be the sum ...
-        weights = of_this_device(jnp.zeros_like(everyone).at[best].set(best_weights), size) * setting.num_devices
-        log_probs = jax.vmap(projection.log_prob)(old_policy, new_policy, batch.decision.action)
-        policy_loss = losses.weighted_likelihood_loss(log_probs, weights)
-        # ... inside the trust region, over all samples.
-        kls = jax.tree.map(lambda x: jnp.mean(x, axis=0), jax.vmap(projection.kls)(old_policy, new_policy))
-        region, region_metrics = stay_inside(trust_region, kls, duals.raw_multipliers)
-
-        total = policy_loss + value_loss + temperature_loss + region.penalty + region.dual
-        metrics = {
-            "loss/policy": policy_loss,
-            "loss/value": value_loss,
-            "loss/temperature": temperature_loss,
-            "temperature": temperature,
-            # From equal weights to these: what ε_η bounds.
-            "e_step/kl": jnp.sum(jax.scipy.special.xlogy(best_weights, best_weights * best_weights.shape[0])),
-            "policy/entropy": jnp.mean(jax.vmap(distribution.entropy)(new_policy)),
-            "value/mean": jnp.mean(values),
-            "value/target": jnp.mean(batch.target),
-        }
-        return total, metrics | region_metrics
-
-    gradient_step = make_gradient_step(loss_fn, optimiser, dual_optimiser)
-
-    def update(learner: Learner, batch: Sample, key: PRNGKey) -> tuple[Learner, Metrics]:
-        del key  # nothing is drawn while learning
-        return gradient_step(learner, batch)
-
-    def step(state: TrainState) -> tuple[TrainState, Metrics]:
-        learner, worker = state
-        key, key_learn = jax.random.split(worker.key)
-        worker, experience, rollout_metrics = rollout(
-            task.train, decide(learner), worker._replace(key=key), config.rollout_length
-        )
-        with jax.named_scope("update"):
-            samples = judge(learner, experience)
-        learner, update_metrics = learn_in_minibatches(
-            update,
-            learner,
-            samples,
-            key_learn,
+    loss_fn = functools.partial(
+        loss,
+        network=network,
+        trust_region=trust_region,
+        temperature_kl_bound=config.temperature_kl_bound,
+        num_devices=setting.num_devices,
+    )
+    gae = functools.partial(returns.gae, gamma=config.gamma, gae_lambda=config.gae_lambda)
+    step_fn = functools.partial(
+        step,
+        environment=train,
+        rollout_length=config.rollout_length,
+        decide_fn=functools.partial(decide, network),
+        samples_fn=functools.partial(compute_advantages, network, gae),
+        learn_fn=functools.partial(
+            learn_in_minibatches,
+            functools.partial(update, loss_fn, optimiser, dual_optimiser),
             num_epochs=config.num_epochs,
             num_minibatches=config.num_minibatches,
             skip_nonfinite=setting.skip_nonfinite_updates,
-        )
-        return TrainState(renew_old_policy(learner), worker), rollout_metrics | update_metrics
+        ),
+        renew_fn=functools.partial(renew_old_policy, updates_per_iteration, config.target_period),
+    )
 
-    def renew_old_policy(learner: Learner) -> Learner:
-        """Copies the policy to the old one if a multiple of the period came by among the updates since the rollout.
-
-        Not in their midst: the centre of the trust region then is the policy that drew the actions, always, and what it
-        said when it acted need not be computed again.
-        """
-        num_updates = learner.num_updates + updates_per_iteration
-        is_time = num_updates // config.target_period > learner.num_updates // config.target_period
-        old_params = jax.tree.map(lambda new, old: jnp.where(is_time, new, old), learner.params, learner.old_params)
-        return learner._replace(old_params=old_params, num_updates=num_updates)
-
-    # --- Acting with what was learned ---------------------------------------------------------------------------------
-    def act(
-        learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, *, use_search: bool, greedy: bool
-    ) -> Action:
-        """Actions for the environments by the newest policy: the most likely one or a draw."""
-        del env_state, use_search  # V-MPO has no search: the policy is all there is
-        return act_by_policy(network, learner.params, key, timestep, greedy=greedy)
-
-    def value(learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
-        del key  # the critic says it outright
-        return critic_values(network, learner.params, timestep)
+    def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
+        params, duals = network.init(key_learner, train.observation_spec), trust_region.initial_duals
+        states = (optimiser.init(params), dual_optimiser.init(duals))
+        learner = Learner(params, params, duals, *states, num_updates=jnp.zeros((), jnp.int32))
+        return TrainState(learner, init_worker(train, num_envs, key_worker))
 
     return Algorithm(
         init=init,
-        step=step,
-        act=act,
-        value=value,
-        env_steps_per_iteration=env_steps_per_iteration,
+        step=step_fn,
+        act=functools.partial(act, network),
+        value=lambda learner, _key, timestep: critic_values(network, learner.params, timestep),
+        env_steps_per_iteration=env_steps,
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
     )
+
+
+def step(
+    state: TrainState,
+    *,
+    environment: Environment,
+    rollout_length: int,
+    decide_fn: Callable[..., tuple[Action, Decision, Metrics]],
+    samples_fn: Callable[[Learner, Experience], Sample],
+    learn_fn: Callable[..., tuple[Learner, Metrics]],
+    renew_fn: Callable[[Learner], Learner],
+) -> tuple[TrainState, Metrics]:
+    """Runs one iteration: acts by the old policy, then learns from the rollout."""
+    learner, worker = state
+    key, key_learn = jax.random.split(worker.key)
+    decide = functools.partial(decide_fn, learner)
+    worker, experience, rollout_metrics = rollout(environment, decide, worker._replace(key=key), rollout_length)
+    with jax.named_scope("update"):
+        samples = samples_fn(learner, experience)
+    learner, update_metrics = learn_fn(learner, samples, key_learn)
+    return TrainState(renew_fn(learner), worker), rollout_metrics | update_metrics
+
+
+def decide(
+    network: ActorCritic, learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep
+) -> tuple[Action, Decision, Metrics]:
+    """Samples actions from the old policy; returns them as the environments take them and as they are learned from."""
+    del env_state  # nothing is simulated
+    distribution = network.distribution
+    policy = jax.vmap(functools.partial(network.actor, learner.old_params))(timestep.observation, timestep.action_mask)
+    actions = jax.vmap(distribution.sample)(jax.random.split(key, timestep.reward.shape[0]), policy)
+    return jax.vmap(distribution.to_environment)(actions), Decision(actions, policy), {}
+
+
+def compute_advantages(
+    network: ActorCritic,
+    gae: Callable[..., returns.AdvantagesAndTargets],
+    learner: Learner,
+    experience: Experience,
+) -> Sample:
+    """Returns samples [T, E] with the advantages and targets of GAE, by the critic as it is before the updates."""
+    critic = functools.partial(network.critic, learner.params)
+    advantages, targets = jax.vmap(gae, in_axes=1, out_axes=1)(
+        experience.reward,
+        values_over_time(critic, experience.observation),
+        values_over_time(critic, experience.next_observation),
+        experience.terminated,
+        experience.truncated,
+    )
+    return Sample(experience.observation, experience.action_mask, experience.extras, advantages, targets)
+
+
+# --- E-step and M-step ------------------------------------------------------------------------------------------------
+def update(
+    loss_fn: Callable[..., tuple[Float[Array, ""], Metrics]],
+    optimiser: optax.GradientTransformation,
+    dual_optimiser: optax.GradientTransformation,
+    learner: Learner,
+    batch: Sample,
+    key: PRNGKey,
+) -> tuple[Learner, Metrics]:
+    """Takes one gradient step on critic, policy and duals."""
+    del key  # learning draws no random numbers
+    return gradient_step(learner, functools.partial(loss_fn, batch=batch), optimiser, dual_optimiser)
+
+
+def loss(
+    params: ActorCriticParams,
+    duals: Duals,
+    *,
+    batch: Sample,
+    network: ActorCritic,
+    trust_region: TrustRegion,
+    temperature_kl_bound: float,
+    num_devices: int,
+) -> tuple[Float[Array, ""], Metrics]:
+    """Sums the losses over a batch [B]. Each of them trains its own variables only."""
+    policy, values = jax.vmap(functools.partial(network.both, params))(batch.observation, batch.action_mask)
+    old_policy, temperature = batch.decision.policy, duals.temperature
+    value_loss = jnp.mean(losses.squared_error(values, batch.target))
+
+    # E-step: weights on the better half of all devices' samples.
+    advantages = gather_from_devices(batch.advantage)
+    best = losses.top_half(advantages)
+    best_weights = losses.target_weights(advantages[best], temperature)
+    temperature_loss = losses.temperature_loss(temperature, advantages[best], temperature_kl_bound)
+
+    # M-step: their likelihood. Losses are averaged over devices, and this one is a sum: hence the factor.
+    weights = jnp.zeros_like(advantages).at[best].set(best_weights)
+    weights = slice_of_device(weights, batch.advantage.shape[0]) * num_devices
+    log_probs = jax.vmap(trust_region.projection.log_prob)(old_policy, policy, batch.decision.action)
+    policy_loss = losses.weighted_likelihood_loss(log_probs, weights)
+    # The trust region counts all samples.
+    region_loss, region_metrics = trust_region_loss(trust_region, old_policy, policy, duals, num_axes=1)
+
+    return policy_loss + value_loss + temperature_loss + region_loss, region_metrics | {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "loss/temperature": temperature_loss,
+        "temperature": temperature,
+        # KL divergence of these weights from equal ones, which ε_η bounds.
+        "e_step/kl": jnp.sum(jax.scipy.special.xlogy(best_weights, best_weights * best_weights.shape[0])),
+        "policy/entropy": jnp.mean(jax.vmap(network.distribution.entropy)(policy)),
+        "value/mean": jnp.mean(values),
+        "value/target": jnp.mean(batch.target),
+    }
+
+
+def renew_old_policy(updates_per_iteration: int, target_period: int, learner: Learner) -> Learner:
+    """Copies the new policy to the old one if a multiple of the period lies among the iteration's updates.
+
+    The copy never happens between two updates. The centre of the trust region is then always the policy that drew the
+    actions, and its distributions, stored when it acted, need not be computed again.
+    """
+    num_updates = learner.num_updates + updates_per_iteration
+    is_due = num_updates // target_period > learner.num_updates // target_period
+    old_params = jax.tree.map(lambda new, old: jnp.where(is_due, new, old), learner.params, learner.old_params)
+    return learner._replace(old_params=old_params, num_updates=num_updates)
+
+
+# --- Acting -----------------------------------------------------------------------------------------------------------
+def act(
+    network: ActorCritic,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    *,
+    use_search: bool,
+    greedy: bool,
+) -> Action:
+    """Returns actions for the environments from the newest policy. There is no search."""
+    del env_state, use_search
+    return act_by_policy(network, learner.params, key, timestep, greedy=greedy)

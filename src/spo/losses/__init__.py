@@ -23,6 +23,7 @@ from spo.losses.m_step import (
     TrustRegionLosses,
     coupled_projection,
     decoupled_projection,
+    projection_loss,
     trust_region_losses,
     weighted_likelihood_loss,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "entropy_temperature_loss",
     "huber",
     "positive_from_raw",
+    "projection_loss",
     "raw_from_positive",
     "soft_policy_loss",
     "squared_error",

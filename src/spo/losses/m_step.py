@@ -4,6 +4,7 @@ Discrete and continuous policies differ here in one thing only, the `Projection`
 are bounded. KLs, multipliers and bounds are dictionaries with the same names, so the story that uses them is one.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -30,6 +31,14 @@ class Projection(NamedTuple):
 
     log_prob: Callable[[Any, Any, Any], Float[Array, ""]]  # (old_params, params, action) -> what the likelihood sums
     kls: Callable[[Any, Any], dict[str, Array]]  # (old_params, params) -> named KLs from the old policy to the new
+
+
+def projection_loss(
+    projection: Projection, old_params: Any, params: Any, actions: Any, weights: Float[Array, " N"]
+) -> Float[Array, ""]:
+    """`weighted_likelihood_loss` of one state's actions [N, ...], with the log-probabilities of a projection."""
+    log_probs = jax.vmap(functools.partial(projection.log_prob, old_params, params))(actions)
+    return weighted_likelihood_loss(log_probs, weights)
 
 
 def coupled_projection(distribution: Distribution) -> Projection:

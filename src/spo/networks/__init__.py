@@ -8,7 +8,14 @@ library wants. They can be stacked over seeds by `vmap`, averaged by one `tree.m
 state to split off and merge back.
 """
 
-from spo.networks.actor_critic import ActorCritic, ActorCriticParams, make_network, separate_torsos, shared_torso
+from spo.networks.actor_critic import (
+    ActorCritic,
+    ActorCriticParams,
+    evaluate_both_ends,
+    make_network,
+    separate_torsos,
+    shared_torso,
+)
 from spo.networks.architectures import (
     Architecture,
     boxoban_architecture,
@@ -25,6 +32,7 @@ __all__ = [
     "QNetwork",
     "boxoban_architecture",
     "cube_architecture",
+    "evaluate_both_ends",
     "make_network",
     "make_q_network",
     "mlp_architecture",

@@ -1,0 +1,98 @@
+"""Gradient updates: optimisers, one step down a loss over all devices, and the loop over an iteration's updates."""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from spo.algorithms.base import Setting
+from spo.networks import ActorCriticParams
+from spo.types import DEVICE_AXIS, Array, Float, Metrics, PyTree
+
+Learner = TypeVar("Learner", bound=Any)
+
+
+def total_updates(setting: Setting, env_steps_per_iteration: int, updates_per_iteration: int) -> int:
+    """Returns the number of gradient updates in the run: the length of learning-rate decay.
+
+    A run may end with a few more iterations, to finish a logging interval; its learning rate is then 0.
+    """
+    return math.ceil(setting.total_env_steps / env_steps_per_iteration) * updates_per_iteration
+
+
+def adam(
+    learning_rate: float, max_grad_norm: float | None, *, decay_updates: int | None = None
+) -> optax.GradientTransformation:
+    """Returns Adam on gradients clipped to a norm. The rate decays linearly to 0 over `decay_updates`, if given."""
+    rate = learning_rate if decay_updates is None else optax.linear_schedule(learning_rate, 0.0, decay_updates)
+    clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
+    return optax.chain(clip, optax.adam(rate))
+
+
+def actor_critic_optimiser(
+    actor_learning_rate: float, critic_learning_rate: float, max_grad_norm: float, *, decay_updates: int | None = None
+) -> optax.GradientTransformation:
+    """Returns one `adam` for the actor and one for the critic. A shared torso is trained with the actor's."""
+    optimisers = {
+        "actor": adam(actor_learning_rate, max_grad_norm, decay_updates=decay_updates),
+        "critic": adam(critic_learning_rate, max_grad_norm, decay_updates=decay_updates),
+    }
+    return optax.multi_transform(optimisers, ActorCriticParams(torso="actor", actor="actor", critic="critic"))
+
+
+def gradient_step(
+    learner: Learner,
+    loss_fn: Callable[..., tuple[Float[Array, ""], Metrics]],
+    optimiser: optax.GradientTransformation,
+    dual_optimiser: optax.GradientTransformation | None = None,
+) -> tuple[Learner, Metrics]:
+    """Returns the learner after one step down the mean of a loss over all devices, and the loss's metrics.
+
+    A learner is a named tuple with the fields `params` and `optimiser`, and the loss is `loss_fn(params)`. With
+    `dual_optimiser` it also has the fields `duals` and `dual_optimiser`, and the loss is `loss_fn(params, duals)`.
+    """
+    variables = (learner.params,) if dual_optimiser is None else (learner.params, learner.duals)
+    argnums = tuple(range(len(variables)))
+    gradients, metrics = jax.grad(loss_fn, argnums, has_aux=True)(*variables)
+    gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
+    metrics["gradient_norm"] = optax.tree.norm(gradients[0])
+    params, optimiser_state = _apply(optimiser, gradients[0], learner.optimiser, learner.params)
+    learner = learner._replace(params=params, optimiser=optimiser_state)
+    if dual_optimiser is not None:
+        duals, dual_state = _apply(dual_optimiser, gradients[1], learner.dual_optimiser, learner.duals)
+        learner = learner._replace(duals=duals, dual_optimiser=dual_state)
+    return learner, metrics
+
+
+def _apply(
+    optimiser: optax.GradientTransformation, gradients: PyTree, state: optax.OptState, variables: PyTree
+) -> tuple[PyTree, optax.OptState]:
+    changes, state = optimiser.update(gradients, state, variables)
+    return optax.apply_updates(variables, changes), state
+
+
+def run_updates(
+    update: Callable[[Learner, Any], tuple[Learner, Metrics]], learner: Learner, inputs: Any, *, skip_nonfinite: bool
+) -> tuple[Learner, Metrics]:
+    """Runs `update(learner, input)` for each of the inputs [U, ...]; metrics are means over the updates.
+
+    With `skip_nonfinite`, an update with a result that is not finite leaves the learner unchanged. The means leave it
+    out, and "skipped_updates" counts it. If all updates are skipped, the means are NaN and training stops.
+    """
+
+    def guarded_update(learner: Learner, one: Any) -> tuple[Learner, Metrics]:
+        updated, metrics = update(learner, one)
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((updated, metrics))]))
+        learner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, learner)
+        metrics = {name: jnp.where(finite, value, jnp.nan) for name, value in metrics.items()}
+        return learner, metrics | {"skipped_updates": 1.0 - finite}
+
+    with jax.named_scope("update"):
+        learner, metrics = jax.lax.scan(guarded_update if skip_nonfinite else update, learner, inputs)
+    if not skip_nonfinite:
+        return learner, jax.tree.map(jnp.mean, metrics)
+    skipped = jnp.sum(metrics.pop("skipped_updates"))
+    return learner, jax.tree.map(jnp.nanmean, metrics) | {"skipped_updates": skipped}
