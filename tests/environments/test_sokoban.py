@@ -76,24 +76,24 @@ OPEN_BOARD = [
 # --- Against Jumanji -------------------------------------------------------------------------------------------------
 
 
-def test_every_transition_equals_jumanjis():
-    """Random play. Both games compute every transition from the same state: 160 x 256 transitions, limit 120."""
+NUM_BOARDS, NUM_STEPS, TIME_LIMIT = 256, 160, 120
+
+# Jumanji stores walls and targets in one grid, agent and boxes in another.
+TO_FIXED = np.zeros(NUM_CELL_CODES, np.uint8)
+TO_FIXED[[WALL, TARGET, AGENT_ON_TARGET, BOX_ON_TARGET]] = [1, 2, 2, 2]
+TO_VARIABLE = np.zeros(NUM_CELL_CODES, np.uint8)
+TO_VARIABLE[[AGENT, AGENT_ON_TARGET, BOX, BOX_ON_TARGET]] = [3, 3, 4, 4]
+
+
+def play_both(levels):
+    """Random play. Both games compute every transition from the same state. Arrays are [NUM_STEPS, NUM_BOARDS, ...]."""
     jumanji_env = pytest.importorskip("jumanji.environments.routing.sokoban.env")
     jumanji_generator = pytest.importorskip("jumanji.environments.routing.sokoban.generator")
     jumanji_types = pytest.importorskip("jumanji.environments.routing.sokoban.types")
 
-    num_boards, num_steps, time_limit = 256, 160, 120
-    levels = np.concatenate(
-        [np.stack([level_from_text(rows) for rows in (*NEARLY_SOLVED, OPEN_BOARD)]), generate_levels(0, 6)]
-    )
-    ours = sokoban(levels).train
-    ours_as_jumanji = sokoban(levels, time_limit_is_termination=True).train
+    ours = sokoban(levels, time_limit=TIME_LIMIT).train
+    ours_as_jumanji = sokoban(levels, time_limit=TIME_LIMIT, time_limit_is_termination=True).train
     theirs = jumanji_env.Sokoban(generator=jumanji_generator.ToyGenerator(), viewer=NO_VIEWER)
-
-    to_fixed = jnp.zeros(NUM_CELL_CODES, jnp.uint8).at[jnp.array([WALL, TARGET, AGENT_ON_TARGET, BOX_ON_TARGET])]
-    to_fixed = to_fixed.set(jnp.array([1, 2, 2, 2], jnp.uint8))
-    to_variable = jnp.zeros(NUM_CELL_CODES, jnp.uint8).at[jnp.array([AGENT, AGENT_ON_TARGET, BOX, BOX_ON_TARGET])]
-    to_variable = to_variable.set(jnp.array([3, 3, 4, 4], jnp.uint8))
 
     def transition(state, key):
         key_action, key_step, key_reset = jax.random.split(key, 3)
@@ -102,8 +102,8 @@ def test_every_transition_equals_jumanjis():
         _, timestep_as_jumanji = ours_as_jumanji.step(key_step, state, action)
         their_state = jumanji_types.State(
             key=jax.random.PRNGKey(0),
-            fixed_grid=to_fixed[state.cells],
-            variable_grid=to_variable[state.cells],
+            fixed_grid=jnp.asarray(TO_FIXED)[state.cells],
+            variable_grid=jnp.asarray(TO_VARIABLE)[state.cells],
             agent_location=jnp.stack(jnp.divmod(state.agent, 10)),
             step_count=state.step_count,
         )
@@ -124,29 +124,34 @@ def test_every_transition_equals_jumanjis():
     @jax.jit
     def play(key):
         key_reset, key_play = jax.random.split(key)
-        states, _ = jax.vmap(ours.reset)(jax.random.split(key_reset, num_boards))
-        keys = jax.random.split(key_play, (num_steps, num_boards))
+        states, _ = jax.vmap(ours.reset)(jax.random.split(key_reset, NUM_BOARDS))
+        keys = jax.random.split(key_play, (NUM_STEPS, NUM_BOARDS))
         return jax.lax.scan(jax.vmap(transition), states, keys)[1]
 
-    before, after, ours, ours_as_jumanji, their_state, theirs, their_board = jax.tree.map(
-        np.asarray, play(jax.random.key(0))
-    )
+    return jax.tree.map(np.asarray, play(jax.random.key(0)))
 
-    assert their_board.shape == (num_steps, num_boards, 10, 10)
+
+def test_every_transition_equals_jumanjis():
+    levels = np.concatenate(
+        [np.stack([level_from_text(rows) for rows in (*NEARLY_SOLVED, OPEN_BOARD)]), generate_levels(0, 6)]
+    )
+    before, after, ours, ours_as_jumanji, their_state, theirs, their_board = play_both(levels)
+
+    assert their_board.shape == (NUM_STEPS, NUM_BOARDS, 10, 10)
     for timestep in (ours, ours_as_jumanji):
         np.testing.assert_array_equal(timestep.observation, their_board)
         np.testing.assert_array_equal(timestep.reward, theirs.reward)
         assert timestep.reward.dtype == theirs.reward.dtype
         np.testing.assert_array_equal(timestep.ended, theirs.last())
     np.testing.assert_array_equal(
-        np.stack([to_variable[ours.observation], to_fixed[ours.observation]], axis=-1), theirs.observation.grid
+        np.stack([TO_VARIABLE[ours.observation], TO_FIXED[ours.observation]], axis=-1), theirs.observation.grid
     )
     np.testing.assert_array_equal(np.stack(np.divmod(after.agent, 10), axis=-1), their_state.agent_location)
     np.testing.assert_array_equal(after.step_count, theirs.observation.step_count)
     np.testing.assert_array_equal(ours.metrics["solved"], theirs.extras["solved"])
     np.testing.assert_array_equal(ours.metrics["fraction_of_boxes_on_targets"], theirs.extras["prop_correct_boxes"])
 
-    solved, timed_out = ours.metrics["solved"] == 1.0, after.step_count == time_limit
+    solved, timed_out = ours.metrics["solved"] == 1.0, after.step_count == TIME_LIMIT
     np.testing.assert_array_equal(ours.terminated, solved)
     np.testing.assert_array_equal(ours.truncated, timed_out & ~solved)
     np.testing.assert_array_equal(ours_as_jumanji.discount, theirs.discount)
