@@ -1,4 +1,4 @@
-"""What a stranger gets: versions that agree, a light search library, and no trace of the machine it was made on."""
+"""The package: consistent versions, complete data files, few dependencies of the search, no paths of one machine."""
 
 import fnmatch
 import importlib.metadata
@@ -21,7 +21,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def tracked_files() -> list[Path]:
-    """What is or could be committed."""
+    """Returns the files that are or could be committed."""
     try:
         names = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -59,7 +59,7 @@ def test_license_is_complete():
 
 
 def test_search_needs_only_jax_and_jaxtyping():
-    """Imported in a fresh process, the search brings in nothing that an extra installs."""
+    """In a fresh process the search imports nothing that an extra installs."""
     extras = PYPROJECT["project"]["optional-dependencies"]
     requirements = [line for name, lines in extras.items() if name != "cuda" for line in lines]
     names = {re.match(r"[\w-]+", line).group().lower() for line in requirements} - {"spo-jax"}
@@ -79,7 +79,7 @@ def test_search_needs_only_jax_and_jaxtyping():
 
 
 def test_constraints_are_plain_pins():
-    """Names and versions only: where packages come from is up to whoever installs them."""
+    """Names and versions only. The user of the package chooses the package index."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = [line for line in lines if not line.startswith("#")]
     assert pins
@@ -88,16 +88,16 @@ def test_constraints_are_plain_pins():
 
 
 def machine_patterns() -> dict[str, re.Pattern[str]]:
-    """Things that are true of one machine only, this one's own among them."""
+    """Returns patterns of paths, package indexes and names that are valid on one machine only."""
     indices = [os.environ.get(name, "") for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")]
     hosts = {urllib.parse.urlsplit(url).hostname for urls in indices for url in urls.split()} - {None}
     folders = {str(ROOT), str(Path.home()), sys.base_prefix} - {"/", "/usr", "/usr/local"}
     here = "|".join(map(re.escape, sorted(hosts | folders)))
     return {
         "a path of this machine, or a package index it uses": re.compile(rf"(?<![\w.])(?:{here})(?![\w-])"),
-        "somebody's home": re.compile(r"(?<![\w.])/(?:home|Users)/\w+/"),
+        "a home folder": re.compile(r"(?<![\w.])/(?:home|Users)/\w+/"),
         "a package index": re.compile(r"pypi" + r"\.org|pythonhosted" + r"\.org|(?:index|find)-(?:url|links)[ =]"),
-        "someone else's project": re.compile(r"pip install\s+['\"]?spo(?!-jax)\b"),
+        "another project of the same name": re.compile(r"pip install\s+['\"]?spo(?!-jax)\b"),
     }
 
 

@@ -1,4 +1,4 @@
-"""A hook for MkDocs: notebooks, which are stored as Python text, become pages."""
+"""MkDocs hook that turns notebooks, which are stored as Python files, into pages."""
 
 import jupytext
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,5 +15,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _without_header(markdown: str) -> str:
-    """Jupytext opens with its own settings between two lines of dashes, which are no part of the page."""
+    """Removes the settings that Jupytext writes between two lines of dashes at the top."""
     return markdown.split("\n---\n", 1)[1] if markdown.startswith("---\n") else markdown

@@ -1,12 +1,11 @@
-"""Runs the tests on every Python found here, with every JAX we support, and prints a table.
+"""Runs the tests with every Python found and every supported series of JAX, and prints a table.
 
     python tools/test_matrix.py                                      # everything
-    python tools/test_matrix.py --only 3.12/0.12                     # one cell (may be repeated; 3.12 alone is a row)
+    python tools/test_matrix.py --only 3.12/0.12                     # one cell; may be repeated; 3.12 selects a row
     python tools/test_matrix.py --tests tests/search tests/test_docs.py
 
-Each cell is a virtual environment of its own under .matrix/, kept for the next time. Versions are those of
-constraints.txt except JAX's, and except those that can't be had together with that JAX. This file needs nothing but
-Python's own library.
+Each cell has its own virtual environment under .matrix/, which later calls use again. Versions are those of
+constraints.txt, except JAX and packages whose pins exclude that JAX. This program needs the standard library only.
 """
 
 import argparse
@@ -24,18 +23,18 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".matrix"
 OLDEST_PYTHON = (3, 11)
-#: The series of JAX that we support: the oldest Python it is tried on, and the first for which it is not.
+#: Supported series of JAX -> the oldest Python to test it with, and the first Python not to test it with.
 JAX_SERIES = {
     "0.10": ((3, 11), (3, 12)),
     "0.11": ((3, 12), (4, 0)),
     "0.12": ((3, 12), (4, 0)),
 }
-#: What decides which JAX there is, and so can't be pinned.
+#: Packages that the cell pins itself.
 UNPINNED = ("jax", "jaxlib")
 
 
 class Cell(NamedTuple):
-    """One Python and one series of JAX."""
+    """A Python and a series of JAX to test together."""
 
     python: str  # "3.12"
     interpreter: str
@@ -65,7 +64,7 @@ class Result(NamedTuple):
 
 
 def candidates() -> Iterator[Path]:
-    """Commands that may be a Python: on the PATH, and where pyenv keeps its versions."""
+    """Yields possible Python commands: those on the PATH and those of pyenv."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if Path(folder).is_dir():
             yield from sorted(path for path in Path(folder).iterdir() if re.fullmatch(r"python3(\.\d+)?", path.name))
@@ -74,7 +73,7 @@ def candidates() -> Iterator[Path]:
 
 
 def find_pythons() -> dict[str, str]:
-    """From version to interpreter, the first of each minor version. A command counts if it runs and can make a venv."""
+    """Returns minor version -> first interpreter that runs and can create a virtual environment."""
     question = "import sys, ensurepip, venv; print(*sys.version_info[:2], sys.prefix == sys.base_prefix)"
     pythons: dict[str, str] = {}
     for path in candidates():
@@ -101,7 +100,7 @@ def cells(pythons: dict[str, str], only: Sequence[str]) -> list[Cell]:
 
 
 def constraints_for(cell: Cell, without: frozenset[str]) -> Path:
-    """constraints.txt for this cell: any patch of its JAX, and nothing about the packages in `without`."""
+    """Writes constraints.txt for this cell: any patch of its JAX, and no pins of the packages in `without`."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     dropped = {*UNPINNED, *without}
     kept = [line for line in lines if not line.startswith("#") and line.partition("==")[0] not in dropped]
@@ -111,28 +110,28 @@ def constraints_for(cell: Cell, without: frozenset[str]) -> Path:
 
 
 def install(cell: Cell) -> str:
-    """Makes the cell's environment; returns what went wrong, or nothing.
+    """Creates the environment of the cell. Returns an error message, or an empty string.
 
-    pip takes the newest patch of the series that this Python can have. If a pin forbids that JAX, pip names the
-    culprits, and they are let go.
+    pip installs the newest patch of the series for this Python. Pins that exclude this JAX are dropped: pip names them
+    in its error message.
     """
     if not (cell.venv / "bin" / "python").exists():
         subprocess.run([cell.interpreter, "-m", "venv", cell.venv], check=True)
-    let_go: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
     for _ in range(5):
         command = [cell.venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--upgrade"]
-        command += ["--disable-pip-version-check", "--constraint", constraints_for(cell, let_go)]
+        command += ["--disable-pip-version-check", "--constraint", constraints_for(cell, dropped)]
         command += ["--editable", f"{ROOT}[test,docs]"]
         process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if process.returncode == 0:
             return ""
         log = process.stdout + process.stderr
         (cell.venv / "install.log").write_text(log, "utf-8")
-        culprits = frozenset(re.findall(r"The user requested \(constraint\) ([\w-]+)==", log))
-        culprits |= frozenset(re.findall(r"^\s*([\w-]+) [\w.]+ depends on jax(?:lib)?\b", log, re.MULTILINE))
-        if not culprits - let_go - set(UNPINNED):
+        conflicts = frozenset(re.findall(r"The user requested \(constraint\) ([\w-]+)==", log))
+        conflicts |= frozenset(re.findall(r"^\s*([\w-]+) [\w.]+ depends on jax(?:lib)?\b", log, re.MULTILINE))
+        if not conflicts - dropped - set(UNPINNED):
             break
-        let_go |= culprits
+        dropped |= conflicts
     return f"install failed: see {(cell.venv / 'install.log').relative_to(ROOT)}"
 
 
@@ -174,9 +173,9 @@ def print_table(results: Sequence[Result]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="PYTHON[/JAX]", help="such as 3.12/0.12 or 3.12")
-    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="run these instead of all tests")
-    parser.add_argument("--jobs", type=int, default=2, help="test processes at a time")
-    parser.add_argument("--fresh", action="store_true", help="make the environments anew")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="test files or folders; default: all")
+    parser.add_argument("--jobs", type=int, default=2, help="number of test processes")
+    parser.add_argument("--fresh", action="store_true", help="create the environments again")
     options = parser.parse_args()
     pythons = find_pythons()
     chosen = cells(pythons, options.only)
