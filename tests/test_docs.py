@@ -128,9 +128,9 @@ def test_training_commands_have_options_that_exist(monkeypatch: pytest.MonkeyPat
 
 
 def test_subcommands_exist():
-    cli = importlib.import_module("spo.cli")
+    subcommands = pytest.importorskip("spo.cli.commands").COMMANDS
     for page, arguments in commands("spo"):
-        assert arguments[0] in cli.COMMANDS, f"{page}: spo {arguments[0]}"
+        assert arguments[0] in subcommands, f"{page}: spo {arguments[0]}"
 
 
 def test_programs_exist():

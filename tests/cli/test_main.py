@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("tyro")
 
 from spo._version import __version__
-from spo.cli import COMMANDS, main
+from spo.cli import main
+from spo.cli.commands import COMMANDS
 from spo.environments import boxoban
 
 

@@ -12,9 +12,10 @@ pytest.importorskip("flax")
 
 from cli.command import one_line, spo_command
 from spo import presets
+from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
-from spo.algorithms.spo import SearchConfig, SPOConfig
-from spo.cli import COMMANDS
+from spo.algorithms.spo import SPOConfig
+from spo.cli.commands import COMMANDS
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig, Experiment
 
@@ -94,9 +95,9 @@ def test_another_task_has_its_own_options(requested, capsys):
 
 def test_options_for_another_library_are_read_as_literals(requested, capsys):
     experiment = experiment_for(
-        requested, capsys, "--task", "tiny/chain", "--task.length", "7", "--task.exit-reward=0.5", "--task.name", "x"
+        requested, capsys, "--task", "jumanji/snake", "--task.num-rows", "7", "--task.rate=0.5", "--task.name", "x"
     )
-    assert experiment.task_options == {"length": 7, "exit_reward": 0.5, "name": "x"}
+    assert experiment.task_options == {"num_rows": 7, "rate": 0.5, "name": "x"}
 
 
 @pytest.mark.parametrize("task", ["sokoban/generated", "tiny/chain"])
@@ -168,6 +169,7 @@ def test_every_option_of_an_algorithm_has_help(capsys, algorithm):
     [
         ("rubiks_cube", "jax", "--task.eval-scrambles INT Random turns that scramble the cube"),
         ("sokoban/generated", "jax", "--task.num-boxes INT Boxes in each level."),
+        ("tiny/chain", "jax", "--task.exit-reward FLOAT Reward of action 0."),
         ("boxoban/unfiltered", "jax", "--task.allow-partial, --task.no-allow-partial Accept a split"),
         ("brax/ant", "brax", "--task.backend STR Physics engine"),
         ("jumanji/game_2048", "jumanji", "--task.no-time-limit-is-termination Treat the end"),
@@ -205,8 +207,9 @@ def test_help_shows_the_defaults_of_the_preset(capsys):
         (("--resume", "nowhere"), "nowhere holds no run"),
         (("paper/ant", "--resume", "nowhere"), "leave paper/ant out"),
         (("--task",), "--task"),
-        (("--task", "tiny/chain", "--task.length"), "--task.length needs a value"),
-        (("--task", "tiny/chain", "--task.length", "--quiet"), "--task.length needs a value"),
+        (("--task", "jumanji/snake", "--task.num-rows"), "--task.num-rows needs a value"),
+        (("--task", "jumanji/snake", "--task.num-rows", "--quiet"), "--task.num-rows needs a value"),
+        (("--task", "tiny/chain", "--task.lenght", "3"), "--task.length"),
         (("--distributed",), "give all of them the same --run FOLDER"),
     ],
 )
@@ -228,8 +231,8 @@ def test_a_wrong_command_line_prints_what_is_allowed(requested, capsys, argument
         (("--steps", "nan"), "steps must be"),
         (("--num-seeds", "0"), "num_seeds must be"),
         (
-            ("--task", "tiny/chain", "--task.lenght", "3"),
-            "tiny/chain has no option 'lenght': it takes exit_reward, length",
+            ("--task", "jumanji/snake", "--task.num-row", "3"),
+            "jumanji/snake has no option 'num_row': it takes num_cols, num_rows",
         ),
     ],
 )

@@ -32,7 +32,7 @@ class ExpertIterationConfig(ReplayConfig):
     learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for policy and critic."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy and critic are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy and critic are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor, also inside the search."""
     gae_lambda: UnitInterval = 0.95

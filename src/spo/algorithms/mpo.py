@@ -62,7 +62,7 @@ class MPOConfig(TrustRegionConfig, ReplayConfig):
     decay_learning_rates: bool = True
     """Decay the learning rates of policy and Q linearly to 0 over the run."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy, Q and duals are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy, Q and multipliers are separate."""
     gamma: UnitInterval = 0.95
     """Discount factor of the critic's targets."""
     retrace_lambda: UnitInterval = 0.95

@@ -31,7 +31,8 @@ class SearchConfig:
     """Options of the search. Defaults are the paper's, except `resampling` and `resample_last` (departure 6).
 
     With the default period, which is as long as the horizon, only the last step could resample. Without
-    `resample_last`, particles are therefore weighted and never resampled.
+    `resample_last`, particles are therefore weighted and never resampled: the mean is the same, with less variance.
+    `readout="all_depths"` keeps the first actions whose particles were dropped on the way.
     """
 
     num_particles: PositiveInt = 16
@@ -41,14 +42,11 @@ class SearchConfig:
     resample_period: PositiveInt | None = 4
     """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
     resample_last: bool = False
-    """Also resample after the last step if the period falls on it, as in the paper. False: keep the weights instead,
-    which has the same mean and less variance."""
+    """Resample after the last step too, if the period falls on it (as in the paper). Otherwise keep the weights."""
     readout: Literal["last", "all_depths"] = "last"
-    """Weights that the search returns: those after the last step, or their mean over all steps. The mean keeps first
-    actions whose particles were dropped on the way."""
+    """Result of the search: the final weights of the particles, or their average over all steps of the search."""
     num_root_candidates: PositiveInt | None = None
-    """Discrete actions: number of different first actions to try, drawn without replacement; each gets a group of the
-    particles. None: every particle draws its own first action."""
+    """Discrete actions: number of different first actions that share the particles. None: random first actions."""
     ess_threshold: float | None = None
     """Resample only where the effective sample size is below this fraction of the particles. None: always."""
     resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"

@@ -67,7 +67,7 @@ class PPOConfig:
     decay_learning_rates: bool = True
     """Decay both learning rates linearly to 0 over the run."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy and critic are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy and critic are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor."""
     gae_lambda: UnitInterval = 0.95
@@ -79,8 +79,7 @@ class PPOConfig:
     value_coefficient: float = 0.5
     """Weight of the critic's loss. It matters if policy and critic share layers, and for gradient clipping."""
     value_clip: float | None = None
-    """Ignore the critic's error where its value has moved further than this since the rollout, in scaled rewards. None:
-    never."""
+    """Ignore the critic's error where its value moved more than this since the rollout (scaled rewards). None: no."""
     entropy_coefficient: float = 1e-2
     """Weight of the entropy bonus, which keeps the policy random."""
     normalise_observations: bool = False

@@ -45,8 +45,7 @@ class SampledAlphaZeroConfig(ExpertIterationConfig):
     root_exploration_weight: UnitInterval = 0.25
     """Share of random noise in the search's prior over sampled first actions, in training only. 0: none."""
     root_action_noise: NonNegativeFloat = 0.001
-    """Continuous actions: standard deviation of noise on the sampled first actions (before squashing), in training
-    only. 0: none."""
+    """Continuous actions: standard deviation of noise on first actions, before squashing, in training. 0: none."""
 
 
 def make_sampled_alphazero(setting: Setting, config: SampledAlphaZeroConfig) -> Algorithm:

@@ -38,8 +38,7 @@ class SoftSearchConfig:
     resample_period: PositiveInt | None = 4
     """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
     resample_last: bool = True
-    """Also resample after the last step if the period falls on it. False: keep the weights instead, which has the same
-    mean and less variance."""
+    """Resample after the last step too, if the period falls on it. Otherwise keep the weights: less variance."""
     temperature: PositiveFloat = 0.1
     """Divisor of the particles' scores (the table's "resample temperature"). A low one prefers the best particles."""
     unroll: PositiveInt = 4
@@ -70,7 +69,7 @@ class SMCEntConfig(SoftQConfig):
     dual_learning_rate: NonNegativeFloat = 3e-4
     """Continuous actions: Adam's learning rate for the entropy temperature."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy, Q and τ are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy, Q and τ are separate."""
     target_smoothing: UnitInterval = 5e-3
     """Rate at which the target Q follows the trained Q, per gradient update."""
     search: SoftSearchConfig = field(default_factory=SoftSearchConfig)

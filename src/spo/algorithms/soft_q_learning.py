@@ -31,8 +31,7 @@ class SoftQConfig:
     reward_scale: PositiveFloat = 10.0
     """Factor on all rewards, in learning and in the search."""
     entropy_temperature: PositiveFloat = 0.03
-    """Value of one nat of the policy's entropy, in scaled rewards (τ). Continuous actions: the initial value, which is
-    tuned from there."""
+    """Value of one nat of the policy's entropy, in scaled rewards (τ). Continuous actions: its initial value."""
     target_entropy_per_dimension: float = -1.0
     """Continuous actions: entropy of the policy, per action dimension, that τ is tuned to."""
     num_value_samples: PositiveInt = 64

@@ -41,7 +41,7 @@ class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
     dual_learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for the temperature and the multipliers of the trust region."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy, critic and duals are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy, critic and multipliers are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor of the critic's targets."""
     gae_lambda: UnitInterval = 0.95

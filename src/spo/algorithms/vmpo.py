@@ -43,8 +43,7 @@ class VMPOConfig(TrustRegionConfig):
     initial_temperature: PositiveFloat = 3.0
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.5
-    """KL divergence of the weights from equal ones, on the better half of the actions (ε_η). The temperature is learned
-    so that it is met."""
+    """KL divergence of the better half's weights from equal ones (ε_η). The temperature is learned to meet it."""
     kl_bound: PositiveFloat = 1e-3
     """Discrete actions: limit on the KL divergence from the old policy to the new one (ε_α). Smaller is slower."""
     initial_multiplier: PositiveFloat = 3.0
@@ -56,8 +55,7 @@ class VMPOConfig(TrustRegionConfig):
     num_epochs: PositiveInt = 4
     """Passes over each rollout."""
     num_minibatches: PositiveInt = 1
-    """Gradient updates per pass: the rollout is shuffled and split into so many parts. Each part has its own better
-    half of actions."""
+    """Gradient updates per pass, one for each part of the shuffled rollout. The better half is taken in each part."""
     actor_learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for the policy, and for layers that it shares with the critic."""
     critic_learning_rate: NonNegativeFloat = 3e-4
@@ -67,7 +65,7 @@ class VMPOConfig(TrustRegionConfig):
     decay_learning_rates: bool = False
     """Decay the learning rates of policy and critic linearly to 0 over the run."""
     max_grad_norm: PositiveFloat = 0.5
-    """Gradients with a larger L2 norm are scaled down to this norm. Policy, critic and duals are clipped separately."""
+    """Largest L2 norm of a gradient: larger ones are scaled down. Policy, critic and multipliers are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor."""
     gae_lambda: UnitInterval = 0.95

@@ -1,34 +1,15 @@
-"""The command `spo`, with one function for each subcommand.
-
-The arguments of a function are its options, and its docstring is their help. The options of `train` and `evaluate`
-depend on a preset or a run, so these two parse their arguments themselves, with the classes in `spo.cli.options`.
-"""
+"""The command `spo`. `spo.cli.commands` lists its subcommands."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from spo._version import __version__
-from spo.cli.compare import compare
-from spo.cli.environments import download, envs
-from spo.cli.saved import evaluate, export, render, runs
-from spo.cli.training import train
 
 DESCRIPTION = (
     "Train and evaluate agents that plan with particles (SPO), and the baselines of the paper. `spo COMMAND --help` "
     "lists the options of a command. `spo --version` prints the version."
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "train": train,
-    "evaluate": evaluate,
-    "render": render,
-    "runs": runs,
-    "compare": compare,
-    "export": export,
-    "envs": envs,
-    "download": download,
-}
-_PARSE_THEMSELVES = ("train", "evaluate")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,10 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         import rich  # noqa: F401
         import tyro
+
+        from spo.cli.commands import COMMANDS, PARSE_THEMSELVES
     except ModuleNotFoundError as error:
         raise SystemExit(f'spo: The command line needs {error.name}: pip install "spo-jax[envs]".') from None
     try:
-        if arguments and arguments[0] in _PARSE_THEMSELVES:
+        if arguments and arguments[0] in PARSE_THEMSELVES:
             COMMANDS[arguments[0]](*arguments[1:])
         else:
             tyro.extras.subcommand_cli_from_dict(

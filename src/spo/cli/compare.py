@@ -5,7 +5,9 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from spo.reports.comparison import Comparison
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    runs: tuple[str, ...],
+    runs: Annotated[tuple[str, ...], arg(metavar="RUN ...")],
     /,
     *,
     out: Path | None = None,

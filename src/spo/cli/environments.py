@@ -5,7 +5,9 @@ import io
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
 
 
 def envs(*, filter: str = "", sizes: bool = False) -> None:
@@ -67,7 +69,7 @@ def _sizes(name: str) -> tuple[str, str, str]:
 
 def download(
     dataset: Literal["boxoban"],
-    splits: tuple[str, ...],
+    splits: Annotated[tuple[str, ...], arg(metavar="SPLIT ...")],
     /,
     *,
     folder: Path | None = None,

@@ -45,7 +45,7 @@ class ExperimentOptions(Experiment):
 class TrainOptions:
     """Options of `spo train`: where and how to run an experiment, and the experiment itself."""
 
-    preset: Annotated[Positional[str], arg(metavar="PRESET")]
+    preset: Annotated[Positional[str], arg(metavar="[PRESET]")]
     """Named experiment that provides the defaults of all other options."""
     run: Path | None = None
     """New folder for settings, metrics and checkpoints. None: one in runs/, named after the preset and the time."""
@@ -173,7 +173,7 @@ class TreeSearchBudget:
 class EvaluateOptions:
     """Options of `spo evaluate`."""
 
-    run: Positional[Path]
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Folder of a run, or a file written by `spo export`."""
     episodes: int = 1280
     """Number of episodes for each random seed of the run."""

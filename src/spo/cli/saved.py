@@ -5,11 +5,15 @@ import json
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from spo.cli.options import EvaluateOptions
     from spo.training.library import Agent
+
+RunArgument = Annotated[Path, arg(metavar="RUN")]
 
 
 def evaluate(*arguments: str) -> None:
@@ -106,7 +110,7 @@ def _seconds_per_step(agent: "Agent", environment: Any, use_search: bool, greedy
 
 
 def render(
-    run: Path,
+    run: RunArgument,
     /,
     *,
     out: Path = Path("episode.gif"),
@@ -159,7 +163,7 @@ def render(
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 
 
-def runs(folder: Path = Path("runs"), /) -> None:
+def runs(folder: Annotated[Path, arg(metavar="[FOLDER]")] = Path("runs"), /) -> None:
     """List the runs in a folder.
 
     Args:
@@ -191,7 +195,9 @@ def runs(folder: Path = Path("runs"), /) -> None:
     rich.print(table)
 
 
-def export(run: Path, file: Path, /, *, which: Literal["best", "last"] = "best") -> None:
+def export(
+    run: RunArgument, file: Annotated[Path, arg(metavar="FILE")], /, *, which: Literal["best", "last"] = "best"
+) -> None:
     """Write the learned parameters of a run to one file, for `spo train --from FILE` and `spo evaluate FILE`.
 
     Args:

@@ -74,8 +74,8 @@ def brax(
     Args:
         name: Name of the environment in Brax.
         backend: Physics engine of Brax: spring, positional, generalized or mjx.
-        physics: Implementation of the spring engine. "fused" is this package's GPU kernel, about twenty times as fast.
-            "brax" is Brax's own. "auto" uses "fused" for the environments that it supports.
+        physics: Implementation of the spring engine: fused is this package's GPU kernel, about twenty times as fast;
+            brax is Brax's own; auto uses fused for the environments that it supports.
         time_limit: Longest episode, in steps.
         **brax_options: Arguments of the constructor of Brax's environment.
     """

@@ -35,7 +35,10 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All settings that decide the result of a run."""
+    """All settings that decide the result of a run.
+
+    Training stops when metrics are next written after `steps`, so a run can be slightly longer.
+    """
 
     task: str = "rubiks_cube"
     """Name of the environment. `spo envs` lists them."""
@@ -44,20 +47,17 @@ class Experiment:
     algorithm: str = "spo"
     """Learning algorithm."""
     steps: NumSteps = 1e8
-    """Number of environment steps to train for, with each seed. Steps that the search simulates do not count. Training
-    stops when metrics are next written, so a run can be slightly longer."""
+    """Number of environment steps to train for, with each seed. Steps that the search simulates do not count."""
     seed: int = 0
     """Random seed."""
     num_seeds: PositiveInt = 1
-    """Number of independent runs to train side by side, with different random numbers. The result of each does not
-    depend on how many there are."""
+    """Number of independent runs to train side by side. The result of each does not depend on their number."""
     num_devices: PositiveInt | None = None
     """Number of devices (GPUs, for example) that share the work. None: all of them."""
     logs_per_evaluation: PositiveInt = 5
     """Number of times that training metrics are written from one evaluation to the next."""
     skip_nonfinite_updates: bool = False
-    """Skip each parameter update that would produce an infinite or undefined number (NaN). Otherwise training stops at
-    the first one."""
+    """Skip updates that would produce an infinite or undefined number (NaN), instead of stopping at the first."""
     config: Any = field(default_factory=SPOConfig)
     """Hyperparameters of the algorithm."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -1,0 +1,24 @@
+"""The subcommands of `spo`: one function each.
+
+The arguments of a function are its options, and its docstring is their help. The options of `train` and `evaluate`
+depend on a preset or a run, so these two parse their arguments themselves, with the classes in `spo.cli.options`.
+"""
+
+from collections.abc import Callable
+
+from spo.cli.compare import compare
+from spo.cli.environments import download, envs
+from spo.cli.saved import evaluate, export, render, runs
+from spo.cli.training import train
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "render": render,
+    "runs": runs,
+    "compare": compare,
+    "export": export,
+    "envs": envs,
+    "download": download,
+}
+PARSE_THEMSELVES = ("train", "evaluate")
