@@ -89,7 +89,7 @@ def paper_resampling(period: int, *, last: bool) -> spo.search.Resampling:
 
 
 def floor_program(environment: Any, network: Any, num_particles: int, horizon: int, unroll: int) -> Callable:
-    """The same evaluations and nothing else. Actions are given; outputs are added up, so that none is optimised away."""
+    """The same evaluations and nothing else. Actions are given; outputs are added up, so that none is left out."""
     num_actions = environment.action_spec.num_actions
 
     def program(params: Any, root: Any, key: Any) -> Any:

@@ -52,7 +52,7 @@ class Particles(NamedTuple):
     """Everything that a particle owns. A resample is one gather over all of it."""
 
     state: State  # [B, N, ...]
-    prior: Prior  # [B, N, ...] the policy at `state`, from which the next action is drawn
+    prior: Prior  # [B, N, ...] the policy at `state`; without meaning once the particle has ended
     value: Float[Array, "*B N"]  # V(state)
     log_weights: Float[Array, "*B N"]  # unnormalised, counted since the last resample
     root_index: Integer[Array, "*B N"]  # index of the root sample from which the particle descends

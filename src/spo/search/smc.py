@@ -57,7 +57,7 @@ def search(
     score_fn: ScoreFn = weighting.advantage,
     proposal: Proposal = Proposal(),  # noqa: B008 (immutable)
     readout: Readout = readouts.last,
-    unroll: int = 4,
+    unroll: int = 8,
     with_ancestry: bool = False,
 ) -> SearchOutput:
     """Searches from B roots with N particles each and estimates the improved policy.
@@ -378,7 +378,7 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
 
     return Particles(
         state=jax.tree.map(if_live, step.next_state, before.state),
-        prior=jax.tree.map(if_live, step.next_prior, before.prior),
+        prior=step.next_prior,  # not read once the particle has ended, so that no select is spent on it
         value=if_live(step.next_value, before.value),
         log_weights=log_weights,
         root_index=before.root_index,
