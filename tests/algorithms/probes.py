@@ -30,7 +30,7 @@ class Probe(NamedTuple):
 
 
 def names(fast: dict[str, Probe], slow: dict[str, Probe]) -> list[Any]:
-    return [*fast, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
+    return [*fast, *(pytest.param(name, marks=pytest.mark.learns) for name in slow)]
 
 
 @functools.cache

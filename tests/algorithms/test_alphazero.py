@@ -303,7 +303,7 @@ GUMBEL_PROBES = {name: probe for name, probe in PROBES.items() if name != "slipp
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        pytest.param(algorithm, name, marks=[] if name in FAST and algorithm == "alphazero" else pytest.mark.slow)
+        pytest.param(algorithm, name, marks=[] if name in FAST and algorithm == "alphazero" else pytest.mark.learns)
         for algorithm, probes in (("alphazero", PROBES), ("gumbel_alphazero", GUMBEL_PROBES))
         for name in probes
     ],

@@ -95,7 +95,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[
     return folder, finish(*start_together(folder))
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_two_processes_learn_what_one_does(together: tuple[Path, list[dict[str, Any]]], tmp_path: Path):
     """Random numbers and devices are the same. Only the order of sums over processes may differ."""
     folder, _ = together
@@ -110,7 +110,7 @@ def test_two_processes_learn_what_one_does(together: tuple[Path, list[dict[str, 
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_only_process_0_writes_files_and_calls_sinks(together: tuple[Path, list[dict[str, Any]]]):
     folder, ends = together
     assert [(end["num_devices"], end["num_local_devices"]) for end in ends] == [(4, 2)] * NUM_PROCESSES
@@ -122,7 +122,7 @@ def test_only_process_0_writes_files_and_calls_sinks(together: tuple[Path, list[
     assert first["summary"] == second["summary"] == json.loads((folder / "summary.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_killed_run_of_two_processes_ends_with_the_same_bits(
     together: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ):

@@ -103,7 +103,7 @@ def test_a_killed_run_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
     assert_same_run(whole_run, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.timeout(1200)
 def test_a_run_killed_twenty_times_ends_with_the_same_bits(tmp_path: Path):
     whole, folder = tmp_path / "whole", tmp_path / "run"
