@@ -242,7 +242,8 @@ def fields_without_meaning(kind) -> list[str]:
     if kind.name.startswith("_") or not holds_data:
         return []
     described = kind.docstring.value if kind.docstring else ""
-    fields = [m for m in kind.members.values() if not m.is_alias and m.is_attribute and "property" not in m.labels]
+    members = [m for m in kind.all_members.values() if not m.is_alias or m.inherited]
+    fields = [member for member in members if member.is_attribute and "property" not in member.labels]
     return [
         field.path
         for field in fields
