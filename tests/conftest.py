@@ -8,8 +8,8 @@ from pathlib import Path
 # JAX reads these when it is imported. Child processes inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "0")
-# Compilation dominates the cost of the tests. The older emitters of jaxlib 0.10 compile a third faster, and programs run
-# as fast. Later versions have no such option.
+# Compilation dominates the cost of the tests. The older emitters of jaxlib 0.10 compile twice as fast, and the programs
+# run as fast. Later versions have no such option.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=1"
