@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md: which rows they show, and what they compute from them."""
+"""Tests of the tables of docs/performance.md: their rows, and the numbers computed from them."""
 
 import importlib.util
 from pathlib import Path
@@ -35,10 +35,10 @@ def speeds(rows):
     return [int(row["env_steps_per_second"]) for row in rows]
 
 
-def test_the_newest_of_the_same_thing_is_shown(tables):
+def test_the_newest_row_of_one_measurement_is_shown(tables):
     older, newer = row(1, date="2026-11-14"), row(2, date="2026-11-15")
     assert speeds(tables.newest([newer, older])) == [2]
-    # On one day the hour decides, and a row from before there was one is the older.
+    # On one day the time decides. A row without a time is older.
     assert speeds(tables.newest([row(3, time="12:00:00"), row(4, time="09:00:00"), row(5)])) == [3]
 
 
@@ -53,11 +53,11 @@ def test_the_newest_of_the_same_thing_is_shown(tables):
         {"num_seeds": 5},
     ],
 )
-def test_what_differs_in_any_of_these_is_another_row(tables, change):
+def test_rows_that_differ_in_one_of_these_are_different_measurements(tables, change):
     assert sorted(speeds(tables.newest([row(1), row(2, date="2026-12-31", **change)]))) == [1, 2]
 
 
-def test_the_fused_physics_is_what_there_is_if_nothing_is_said(tables):
+def test_the_fused_physics_is_the_default(tables):
     named = row(2, date="2026-12-31", task_options={"physics": "fused"})
     assert speeds(tables.newest([row(1), named])) == [2]
 
@@ -72,8 +72,8 @@ def test_files_are_read_together(tables, tmp_path, monkeypatch):
     assert tables.table([], tables.TABLES["training"][1]) == "Not measured yet."
 
 
-def test_seeds_at_once_beside_as_many_single_runs(tables):
-    """Five seeds at 400 steps a second in all take half the time of five runs at 200."""
+def test_several_seeds_are_compared_with_as_many_single_runs(tables):
+    """Five seeds at 400 steps per second together take half the time of five runs at 200."""
     rows = [row(200), row(400, num_seeds=5), row(900, num_seeds=5, dtype="bfloat16"), row(7, dtype="float16")]
     with_peer, without = tables.seeds_at_once(rows)
     assert with_peer["time_of_single_runs"] == pytest.approx(0.5)

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from spo.reports.runs import latest_per_seed, load_run
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "results" / "benchmarks"
@@ -83,19 +85,15 @@ def cube_runs() -> list[Row]:
     A run without a summary shows its last evaluation.
     """
     rows = []
-    for folder in sorted((RUNS / "h200").glob("*rubiks_cube*")):
-        config = json.loads((folder / "config.json").read_text())
-        row = {"run": folder.name, "algorithm": config["algorithm"], "seeds": config["num_seeds"]}
-        path = folder / "summary.json"
-        if path.exists():
-            summary = json.loads(path.read_text())
-            low, high = summary["final_solve_rate_interval"]
-            row |= {"steps": summary["env_steps"], "cubes": summary["final_solve_rate_episodes"]}
-            row |= {"solved": summary["final_solve_rate"], "low": low, "high": high}
-            row |= {"policy_only": summary["final_solve_rate_policy_only"]}
+    for run in map(load_run, sorted((RUNS / "h200").glob("*rubiks_cube*"))):
+        row = {"run": run.folder.name, "algorithm": run.config["algorithm"], "seeds": run.config["num_seeds"]}
+        if run.summary is not None:
+            low, high = run.summary["final_solve_rate_interval"]
+            row |= {"steps": run.summary["env_steps"], "cubes": run.summary["final_solve_rate_episodes"]}
+            row |= {"solved": run.summary["final_solve_rate"], "low": low, "high": high}
+            row |= {"policy_only": run.summary["final_solve_rate_policy_only"]}
         else:
-            records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-            last = [record for record in records if record["kind"] == "evaluation"][-1]
+            last = latest_per_seed(run.records, "evaluation")[-1]
             row |= {"steps": last["env_steps"], "cubes": int(last["metrics"]["episode/count"])}
             row |= {"solved": last["metrics"]["episode/solved"]}
         rows.append(row)

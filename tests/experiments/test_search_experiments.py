@@ -193,7 +193,7 @@ def test_the_paper_scale_uses_downloaded_levels_if_there_are_any(
 
 def test_solve_rates_are_of_search_and_policy():
     """One move from the goal, a search over all moves solves the cube, and an untrained policy does not."""
-    options = {"size": 2, "min_scrambles": 1, "max_scrambles": 1, "eval_scrambles": 1}
+    options = {"size": 2, "min_scrambles": 1, "max_scrambles": 1, "eval_scrambles": 1, "time_limit": 2}
     config = SPOConfig(initial_temperature=0.01, search=SearchConfig(num_particles=128, horizon=1))
     experiment = Experiment("rubiks_cube", options, config=config, network=NetworkConfig(width=16, depth=1))
     rates = kl_to_oracle.solve_rates(untrained(experiment), num_episodes=64)
