@@ -1,9 +1,12 @@
 """Claim 10, beyond the paper: some inference is closer to the oracle with the same particles and steps.
 
 The paper's conclusion leaves better inference to future work. This experiment compares the library's options on the
-cube, from one fixed network, by the KL of `_oracle` at the same budget N · h: other resampling schemes, a read-out of
-weights without the last resampling, resampling by the effective sample size (ESS), distinct root actions, a read-out
-over all depths, and combinations.
+cube, from one fixed network, by the KL of `_oracle` at the same budget N · h:
+
+    - other resampling schemes, and resampling by the effective sample size (ESS)
+    - a read-out of weights without the last resampling, and one over all depths
+    - distinct root actions
+    - combinations of them
 
 The winner has the greatest lower bound of its gain: the 95 % interval of the paired difference to the paper's inference
 over the even states, at the budget where that bound is lower. It is tested on the odd states, which do not take part in

@@ -1,8 +1,9 @@
 """Claim 6: the KL between the search's policy and the prior reaches its target.
 
 The target ε_η limits how much a search may improve the policy. Training adapts the temperature to it. The paper shows
-the KL at its target for several targets. Held if, for every target, the 95 % interval between seeds of the mean KL over
-the last part of training is within 15 % of the target. The details contain the effect on the scores.
+the KL at its target for several targets. The experiment takes the mean KL over the last part of training, with its 95 %
+interval between seeds. Held if that interval is within 15 % of the target, for every target. The details contain the
+effect on the scores.
 """
 
 import dataclasses

@@ -1,13 +1,13 @@
 """Claim 8: more particles and a longer horizon bring the search closer to a Monte-Carlo oracle.
 
-The paper measures KL(oracle ‖ search) at the root in Sokoban, with 1 280 rollouts to the end of the episode for every
-state and action. There it falls with the number of particles N and with the horizon h. `_oracle` defines the oracle and
-the smoothing of estimates. The search is the paper's: multinomial resampling after every fourth step, the last one
-included. A search of fewer than four steps is not resampled.
+The paper measures KL(oracle ‖ search) at the root in Sokoban. Its oracle uses 1 280 rollouts to the end of the episode
+for every state and action. The KL falls with the number of particles N and with the horizon h. `_oracle` defines the
+oracle and the smoothing of estimates. The search is the paper's: multinomial resampling after every fourth step, the
+last one included. A search of fewer than four steps is not resampled.
 
-Held if two 95 % intervals over states are above zero: that of the fall of the KL from the fewest particles to the most
-(mean over horizons), and that of its fall from the shortest horizon to the longest (mean over N). Not held if either is
-below zero.
+Held if the KL falls with N and with h: both 95 % intervals over states are above zero. The first is of its fall from
+the fewest particles to the most (mean over horizons), the second from the shortest horizon to the longest (mean over
+N). Not held if either interval is below zero.
 
     scale    task
     paper    Boxoban, or generated levels of the same size if its levels are not downloaded. The network is a smaller

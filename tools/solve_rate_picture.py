@@ -10,7 +10,7 @@ The time is that of training, without compilation and evaluation, because only t
 are known. Runs that shared a GPU are drawn at the measured speed of their settings alone (results/benchmarks/h200). For
 a tree search that speed is of an untrained network, with which it is fastest.
 
-The program also prints when each run first solved 92, 95 and 99 % of its episodes, in seconds of training and in
+The program also prints when each run first solved 92, 95 and 99 % of its episodes: in seconds of training, and in
 seconds since its start.
 """
 

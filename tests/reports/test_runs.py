@@ -55,9 +55,9 @@ def test_a_run_without_an_evaluation_is_left_out_unless_it_is_named(tmp_path: Pa
     write_run(tmp_path / "one", [0.0, 0.5], final=0.6)
     empty = write_run(tmp_path / "empty", [0.0])
     (empty / "metrics.jsonl").unlink()
-    said: list[str] = []
-    assert [run.folder.name for run in load_runs([tmp_path], said.append)] == ["one"]
-    assert "empty has no evaluation" in said[0]
+    warnings: list[str] = []
+    assert [run.folder.name for run in load_runs([tmp_path], warnings.append)] == ["one"]
+    assert "empty has no evaluation" in warnings[0]
     assert [run.folder.name for run in load_runs([tmp_path / "o*", tmp_path])] == ["one"]
     with pytest.raises(ValueError, match="There is no run in"):
         load_runs([f"{tmp_path}/e*"])

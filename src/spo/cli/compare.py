@@ -48,7 +48,7 @@ def compare(
         raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder with several runs.")
     if resamples < 100:
         raise ValueError(f"--resamples must be at least 100, got {resamples}.")
-    loaded = load_runs(runs, say=print)
+    loaded = load_runs(runs, warn=print)
     comparison = compare(loaded, by, metric)
     judgement = judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"

@@ -98,7 +98,7 @@ _DEFINITIONS = {
     "condition is needed because the interval of few runs is too narrow. Meaningful: the upper bound is over 0.75. "
     "Everything else is undecided at this scale. There is no correction for the number of pairs.",
     "Runs that would decide": "The interval shrinks like 1/√n. With half-width h and effect d = |P - 0.5| from n runs, "
-    "about n (h/d)² runs exclude 0.5, if the effect is as large as observed. The number also brings p to 0.05.",
+    "about n (h/d)² runs exclude 0.5, if the effect does not change. The number also brings p to 0.05.",
     "Dominance": "One performance profile is at or above the other at every τ, and above it somewhere. It is certain "
     "if this holds in 97.5 % of bootstrap samples.",
 }

@@ -74,13 +74,13 @@ def load_run(folder: Path) -> Run:
     )
 
 
-def load_runs(paths: Iterable[str | Path], say: Callable[[str], None] = lambda _: None) -> list[Run]:
+def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda _: None) -> list[Run]:
     """Reads the runs in these folders and below them, to compare them. A run that is found twice counts once.
 
     Args:
         paths: folders of runs, or folders above them. Names may contain * and ?.
-        say: receives a message for each run without an evaluation, which is left out. If such a run was named itself,
-            it is an error.
+        warn: receives a message for each run without an evaluation, which is left out. If `paths` names such a run, it
+            is an error.
     """
     paths = list(paths)
     runs: dict[Path, Run] = {}
@@ -95,7 +95,7 @@ def load_runs(paths: Iterable[str | Path], say: Callable[[str], None] = lambda _
             message = f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or continue its training."
             if folder == Path(path):
                 raise ValueError(message)
-            say(message)
+            warn(message)
     if not runs:
         named = ", ".join(map(str, paths)) or "no folder"
         raise ValueError(f"There is no run in {named}: name folders that `spo train` wrote, or one above them.")

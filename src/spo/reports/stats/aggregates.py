@@ -1,7 +1,7 @@
 """Statistics of scores over several tasks and runs, after Agarwal et al. (2021).
 
 The scores of one algorithm are one array per task, x_m = [..., N_m], with the runs on the last axis. Tasks may have
-different numbers of runs. Leading axes (steps, bootstrap samples) are kept, so the same functions apply to a single
+different numbers of runs. Leading axes (steps, bootstrap samples) are kept. So the same functions apply to a single
 score, to a learning curve and to all bootstrap samples at once.
 """
 
