@@ -24,7 +24,7 @@ from spo.reports import figures
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCALES = ("smoke", "cpu", "paper")
-HELD = Literal["held", "not held", "undecided"]
+Outcome = Literal["held", "not held", "undecided"]
 
 
 class Claim(NamedTuple):
@@ -77,7 +77,7 @@ class Origin(NamedTuple):
 class Finding(NamedTuple):
     """Result of an experiment at one scale."""
 
-    verdict: HELD
+    verdict: Outcome
     sentence: str
     number: float | None = None
     """Number that the verdict depends on."""
@@ -90,7 +90,7 @@ class Finding(NamedTuple):
     """Origin of the training runs. None: this machine and this source."""
 
 
-def decide_by_intervals(intervals: Iterable[tuple[float, float, float]]) -> HELD:
+def decide_by_intervals(intervals: Iterable[tuple[float, float, float]]) -> Outcome:
     """Returns held if all intervals (value, low, high) are above zero, not held if one is below it."""
     intervals = list(intervals)
     if all(low > 0 for _, low, _ in intervals):

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from _claims import HELD, Finding, Setup
+from _claims import Finding, Outcome, Setup
 from _runs import origin_of, train_all
 
 from spo.reports import comparison_figures, stats
@@ -104,7 +104,7 @@ def better_than_each(
     family = against_each(comparison, champion, others)
     further = against_each(comparison, champion, reported)
     closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
-    held: HELD = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
+    held: Outcome = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
     sentence = closest.sentence
     if len(others) > 1:
         sentence += f" That is the closest of {len(others)}. Better than {champion}: {family.format_better()}."

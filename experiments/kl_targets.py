@@ -11,7 +11,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from _claims import HELD, Claim, Finding, Setup, main
+from _claims import Claim, Finding, Outcome, Setup, main
 from _rivals import compare_runs, scores_json
 from _runs import origin_of, train_all, with_settings
 from _tasks import continuous, cube
@@ -54,7 +54,7 @@ def find(setup: Setup) -> Finding:
     )
 
 
-def decide(ratios: dict[str, Interval]) -> HELD:
+def decide(ratios: dict[str, Interval]) -> Outcome:
     """Applies the rule at the top of this file to the intervals of KL / target."""
     if all(max(abs(low - 1), abs(high - 1)) <= TOLERANCE for _, low, high in ratios.values()):
         return "held"

@@ -9,7 +9,7 @@ The paper compares it with fixed temperatures over orders of magnitude. Held if 
 Not held if a fixed temperature is better.
 """
 
-from _claims import HELD, Claim, Finding, Setup, main
+from _claims import Claim, Finding, Outcome, Setup, main
 from _rivals import Family, against_each, compare_runs, scores_json
 from _runs import origin_of, train_all, with_settings
 from _tasks import continuous, cube
@@ -56,7 +56,7 @@ def keeps_up(family: Family, best: str) -> bool:
     return family.verdicts[best].probability.low >= 1 - MEANINGFUL
 
 
-def decide(family: Family, best: str) -> HELD:
+def decide(family: Family, best: str) -> Outcome:
     """Applies the rule at the top of this file."""
     if family.better:
         return "not held"

@@ -8,7 +8,7 @@ Held if the full budget is better than the smallest one, and no budget N h below
 that are as large or larger are reported, but do not change the verdict: if they are better, they support the claim.
 """
 
-from _claims import HELD, Claim, Finding, Setup, main
+from _claims import Claim, Finding, Outcome, Setup, main
 from _rivals import Family, against_each, compare_runs, scores_json
 from _runs import origin_of, train_all, with_settings
 from _tasks import continuous, cube
@@ -57,7 +57,7 @@ def find(setup: Setup) -> Finding:
     )
 
 
-def decide(below: Family, smallest: str) -> HELD:
+def decide(below: Family, smallest: str) -> Outcome:
     """Applies the rule at the top of this file."""
     if below.better:
         return "not held"
