@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import types
 from typing import Any
 
 import jax
@@ -532,17 +531,21 @@ def test_another_task_drops_the_options_and_the_sizes_of_the_preset():
 @pytest.mark.parametrize("algorithm", ["spo", "smc_ent"])
 def test_the_papers_presets_resample_as_the_paper_does(algorithm: str, monkeypatch: pytest.MonkeyPatch):
     """They do so whatever the library's default is. SMC-ENT has no setting for it."""
-    used = []
+    schemes, last = [], []
+    real_search, real_by_weight = search.search, search.resampling.by_weight
 
-    def recorded(*arguments: Any, **settings: Any) -> Any:
-        used.append((settings["resample_fn"], settings["resample_last"]))
-        return search.search(*arguments, **settings)
+    def by_weight(scheme: Any) -> Any:
+        schemes.append(scheme)
+        return real_by_weight(scheme)
 
-    monkeypatch.setattr(
-        f"spo.algorithms.{algorithm}.search", types.SimpleNamespace(**vars(search) | {"search": recorded})
-    )
+    def recorded_search(*arguments: Any, **settings: Any) -> Any:
+        last.append(settings["resampling"].last)
+        return real_search(*arguments, **settings)
+
+    monkeypatch.setattr(search.resampling, "by_weight", by_weight)
+    monkeypatch.setattr(search, "search", recorded_search)
     config = dataclasses.replace(presets.get("paper/rubiks_cube", algorithm).config, num_envs=4)
     experiment = Experiment("tiny/masked", algorithm=algorithm, config=config, network=NetworkConfig(width=8))
     trainer = Trainer(experiment)
     jax.eval_shape(lambda key: trainer.run_fn(trainer.init_fn(key), 1), jax.random.key(0))
-    assert set(used) == {(search.resampling.multinomial, True)}
+    assert (set(schemes), set(last)) == ({search.resampling.multinomial}, {True})
