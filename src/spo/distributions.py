@@ -1,12 +1,10 @@
-"""The families of action distributions: a family is a handful of functions of its parameters.
+"""Families of action distributions, discrete and continuous.
 
-Search, losses and networks need the same few things of a distribution over actions, whether it is discrete or
-continuous: draw, score, compare. A family (`Distribution`) bundles those functions; its parameters are a plain pytree
-that a network emits and that `vmap`, `scan` and a resample may move around. Every function is written for one
-distribution.
+A family (`Distribution`) is a tuple of functions: sample, log-probability, entropy, KL divergence and so on. Its
+parameters are a plain pytree, the output of a network. Every function is written for one distribution.
 
-Actions of `tanh_gaussian` are *raw*: the draw before squashing. A raw action is what search, replay and losses handle,
-so that no density needs an `atanh`; `to_environment` squashes it at the door of the world.
+Actions of `tanh_gaussian` are *raw*: samples before squashing. Search, replay and losses use raw actions, so that no
+density needs an `atanh`. `to_environment` squashes an action before the environment receives it.
 """
 
 import math
@@ -24,31 +22,31 @@ class Distribution(NamedTuple):
 
     sample: Callable[[PRNGKey, Any], Any]  # (key, params) -> action
     log_prob: Callable[[Any, Any], Float[Array, ""]]  # (params, action) -> log-density of the environment's action
-    mode: Callable[[Any], Any]  # params -> the action to take greedily
+    mode: Callable[[Any], Any]  # params -> the greedy action
     entropy: Callable[[Any], Float[Array, ""]]  # params -> entropy in nats
     kl: Callable[[Any, Any], Float[Array, ""]]  # (p, q) -> KL(p || q) in nats
-    is_valid: Callable[[Any], Bool[Array, ""]]  # params -> is this a distribution at all?
-    num_actions: Callable[[Any], int | None]  # params -> how many actions there are; None when uncountable
-    to_environment: Callable[[Any], Any]  # action as handled here -> action as the environment takes it
+    is_valid: Callable[[Any], Bool[Array, ""]]  # params -> False for NaN, overflow or no valid action
+    num_actions: Callable[[Any], int | None]  # params -> number of actions; None for continuous ones
+    to_environment: Callable[[Any], Any]  # action as used here -> action as the environment takes it
 
 
 # --- Categorical: params are logits[A]; -inf marks an invalid action ------------------------------------------------
 
 
 def masked_logits(logits: Float[Array, "*batch A"], mask: Bool[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-    """Logits with invalid actions (mask False) at -inf, which the categorical family never draws."""
+    """Returns logits with -inf for invalid actions (mask False): the categorical family never samples them."""
     return jnp.where(mask, logits, -jnp.inf)
 
 
 def mix_log_probabilities(
     logits: Float[Array, "*batch A"], probabilities: Float[Array, "*batch A"], weight: float
 ) -> Float[Array, "*batch A"]:
-    """log((1 - weight) * softmax(logits) + weight * probabilities), exact at the ends and where a probability is 0."""
+    """log((1 - weight) * softmax(logits) + weight * probabilities). Exact for weights 0 and 1 and probabilities 0."""
     return jnp.log((1.0 - weight) * jax.nn.softmax(logits) + weight * probabilities)
 
 
 def _categorical_sample(key: PRNGKey, logits: Float[Array, " A"]) -> Integer[Array, ""]:
-    # The Gumbel trick rather than an inverse CDF: a -inf logit can then never be drawn, whatever the rounding.
+    # The Gumbel trick instead of an inverse CDF: an action with a logit of -inf is then never sampled.
     return jax.random.categorical(key, logits)
 
 
@@ -58,7 +56,7 @@ def _categorical_log_prob(logits: Float[Array, " A"], action: Integer[Array, ""]
 
 def _categorical_entropy(logits: Float[Array, " A"]) -> Float[Array, ""]:
     log_probs = jax.nn.log_softmax(logits)
-    # The `where` stands inside the product: outside, 0 · −inf would be hidden from the value but not from the gradient.
+    # The `where` is inside the product: outside, 0 · −inf would vanish from the value but not from the gradient.
     return -jnp.sum(jnp.exp(log_probs) * jnp.where(log_probs > -jnp.inf, log_probs, 0.0))
 
 
@@ -69,7 +67,7 @@ def _categorical_kl(p_logits: Float[Array, " A"], q_logits: Float[Array, " A"]) 
 
 
 def _categorical_is_valid(logits: Float[Array, " A"]) -> Bool[Array, ""]:
-    # max is NaN if any logit is, -inf if every action is masked, +inf if a logit overflowed.
+    # The maximum is NaN if a logit is NaN, -inf if all actions are masked, +inf if a logit overflowed.
     return jnp.isfinite(jnp.max(logits))
 
 
@@ -100,6 +98,7 @@ def _gaussian_sample(key: PRNGKey, params: Gaussian) -> Float[Array, " D"]:
 
 
 def gaussian_log_prob_per_dimension(params: Gaussian, action: Float[Array, " D"]) -> Float[Array, " D"]:
+    """Returns log N(a; mean, scale²) of each dimension."""
     standardised = (action - params.mean) / params.scale
     return -0.5 * (standardised**2 + jnp.log(2.0 * jnp.pi)) - jnp.log(params.scale)
 
@@ -109,7 +108,7 @@ def _gaussian_entropy_per_dimension(params: Gaussian) -> Float[Array, " D"]:
 
 
 def gaussian_kl_per_dimension(p: Gaussian, q: Gaussian) -> Float[Array, " D"]:
-    """KL(p || q), dimension by dimension: the trust region of MPO and SPO bounds each one apart."""
+    """Returns KL(p || q) of each dimension: the trust regions of MPO and SPO bound each of them separately."""
     ratio = (p.scale / q.scale) ** 2
     return 0.5 * (ratio + ((p.mean - q.mean) / q.scale) ** 2 - 1.0 - jnp.log(ratio))
 
@@ -134,18 +133,18 @@ gaussian = Distribution(
 
 
 def tanh_gaussian(low: float = -1.0, high: float = 1.0) -> Distribution:
-    """A diagonal Gaussian pushed through tanh and scaled into [low, high].
+    """Returns the family of diagonal Gaussians that are squashed by tanh and scaled to [low, high].
 
-    Actions are raw (before squashing), `log_prob` is the density of the squashed action, `kl` that of the Gaussians,
-    which is the same number: KL does not change under a bijection. `entropy` has no closed form once squashed; it is
-    estimated at the mean (exact as the scale goes to 0), so that it stays a function of the parameters alone.
+    Actions are raw (before squashing), and `log_prob` is the density of the squashed action. `kl` is that of the
+    Gaussians, which is the same number: a bijection does not change it. The entropy of a squashed Gaussian has no
+    closed form. `entropy` estimates it at the mean, which is exact as the scale goes to 0.
     """
     if not low < high:
         raise ValueError(f"tanh_gaussian needs low < high, got low={low}, high={high}.")
     log_half_width = math.log(0.5 * (high - low))
 
     def log_slope(action: Float[Array, " D"]) -> Float[Array, " D"]:
-        # log d/du tanh(u) = log(1 - tanh(u)^2), in the form that does not underflow for large |u|.
+        # log d/du tanh(u) = log(1 - tanh(u)^2), in a form that does not underflow for large |u|.
         return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action)) + log_half_width
 
     return Distribution(

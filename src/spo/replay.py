@@ -1,4 +1,4 @@
-"""Memory: a first-in first-out buffer of trajectories on flashbax, from which sequences are drawn uniformly."""
+"""Replay: a first-in first-out buffer of trajectories on flashbax, from which sequences are sampled uniformly."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ from spo.types import PRNGKey, PyTree
 class Replay(NamedTuple):
     """The buffer as three functions of its state."""
 
-    #: (one step's experience) -> state: empty, with room for steps of that shape
+    #: (experience of one step) -> state of an empty buffer for steps of that shape
     init: Callable[[PyTree], Any]
-    #: (state, experience [time, num_envs, ...] as a rollout leaves it) -> state
+    #: (state, experience [time, num_envs, ...] of a rollout) -> state
     add: Callable[[Any, PyTree], Any]
     #: (state, key) -> experience [num_batches, batch_size, sequence_length, ...]
     sample: Callable[[Any, PRNGKey], PyTree]
@@ -31,12 +31,11 @@ def make_replay(
     sequence_length: int,
     warmup_length: int = 0,
 ) -> Replay:
-    """A buffer of `capacity` transitions, spread evenly over environments: each keeps capacity // num_envs steps.
+    """Returns a buffer of `capacity` transitions: the latest capacity // num_envs steps of each environment.
 
-    A sample is the batches of all updates that follow a rollout: one gather of many sequences costs little more than
-    one of few. Sequences may reach over the end of an episode, which is why every transition carries its own ends.
-    `warmup_length` is how many steps of each environment the caller adds before the first rollout, so that a sequence
-    may be longer than one.
+    A sample holds the batches of all updates after a rollout: one gather of many sequences costs little more than one
+    of few. Sequences may reach over the end of an episode; every transition stores its own ends. The caller adds
+    `warmup_length` steps of each environment before the first rollout, so that a sequence may be longer than a rollout.
     """
     steps_per_env = capacity // num_envs
     first_steps = warmup_length + rollout_length
@@ -64,7 +63,7 @@ def make_replay(
             return buffer.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), experience))
 
     def sample(state: Any, key: PRNGKey) -> PyTree:
-        # flashbax promotes ranks, which the rest of the program may forbid.
+        # flashbax promotes ranks. A program that forbids this elsewhere must allow it here.
         with jax.named_scope("replay"), jax.numpy_rank_promotion("allow"):
             sequences = buffer.sample(state, key).experience
         return jax.tree.map(lambda x: x.reshape(num_batches, batch_size, *x.shape[1:]), sequences)

@@ -1,14 +1,13 @@
-"""What a value function should have said: targets and advantages from what was seen.
+"""Targets and advantages of value functions, from observed rewards.
 
-Functions over time are written for one trajectory of T steps and know nothing of batches: `jax.vmap` them over
-environments. `next_values[t]` belongs to the observation that step t really led to, which at the end of an episode is
-the last observation of that episode, never the first of the next one.
+Functions over time are written for one trajectory of T steps: use `jax.vmap` for a batch. `next_values[t]` is the value
+of the observation that step t led to. At the end of an episode, this is its last observation, never the first one of
+the next episode.
 
-There is one rule for ends, here and so in every algorithm. Termination is worth nothing: the target stops at the
-reward. Truncation (a time limit) is worth `next_values[t]`, because the world would have gone on. Neither lets
-anything flow back from the episode that follows.
+All algorithms have the same rule for ends. Termination is worth nothing: the target is the reward. Truncation (a time
+limit) is worth `next_values[t]`, because the episode could have continued. Neither lets a later episode contribute.
 
-Nothing here stops a gradient: the losses do, for whatever they are handed as a target.
+No gradient is stopped here: the losses stop the gradients of their targets.
 """
 
 from typing import NamedTuple
@@ -22,7 +21,7 @@ _MAX_UNROLL = 32
 
 
 class AdvantagesAndTargets(NamedTuple):
-    """`targets` is what the critic should say: advantages + values, the lambda-return."""
+    """Advantages, and the critic's targets: advantages + values, which is the lambda-return."""
 
     advantages: Float[Array, " T"]
     targets: Float[Array, " T"]
@@ -67,7 +66,7 @@ def retrace(
     """
     errors = td_target(rewards, next_values, terminated, gamma=gamma) - q_values
     traces = retrace_lambda * jnp.exp(jnp.minimum(log_ratios, 0.0))
-    # Nothing follows the last step, so any trace will do there.
+    # No step follows the last one: its next trace is never used.
     next_traces = jnp.append(traces[1:], jnp.zeros_like(traces[:1]))
     return q_values + _accumulate_backwards(errors, jnp.where(terminated | truncated, 0.0, gamma * next_traces))
 
@@ -79,12 +78,12 @@ def td_target(
     *,
     gamma: Float[Array, ""] | float,
 ) -> Float[Array, "*batch"]:
-    """r + γ(1 − terminated) V(s'). A truncated step bootstraps like any other.
+    """r + γ(1 − terminated) V(s'). A truncated step bootstraps like every other step.
 
     With a soft V it is the target of SAC (`sampled_soft_value`) and, with `munchausen_bonus` added to the reward, of
     Munchausen-DQN (`soft_value`).
     """
-    # `where` and not a product: whatever a network says of a terminal observation, NaN included, must not count.
+    # `where`, not a product: the value of a terminal observation, even NaN, must not count.
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
 
 
@@ -114,7 +113,7 @@ def munchausen_bonus(
     coefficient: Float[Array, ""] | float,
     clip_min: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """m · clip(τ log π(a|s), clip_min, 0) for π = softmax(Q/τ): what Munchausen-DQN adds to the reward.
+    """m · clip(τ log π(a|s), clip_min, 0) for π = softmax(Q/τ): the term that Munchausen-DQN adds to the reward.
 
     Vieillard et al. (arXiv:2007.14430).
     """
@@ -130,7 +129,7 @@ def _accumulate_backwards(terms: Float[Array, " T"], decays: Float[Array, " T"])
         current = term + decay * following
         return current, current
 
-    # Written out, up to a length: on a GPU the loop's overhead is a hundred times the cost of its one multiplication.
+    # Unrolled, up to a length: on a GPU, one iteration of a loop costs a hundred times as much as its multiplication.
     unroll = min(terms.shape[0], _MAX_UNROLL)
     _, sums = jax.lax.scan(step, jnp.zeros((), terms.dtype), (terms, decays), reverse=True, unroll=unroll)
     return sums

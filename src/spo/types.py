@@ -1,12 +1,12 @@
-"""The words every other module speaks: arrays and keys, one step of a world, and the contract of a world.
+"""Types that all modules share: arrays and keys, one step of an environment, and the environment contract.
 
 Shape legend, used in annotations and docstrings throughout:
 
-    B  roots (or environments) side by side      N  particles per root
+    B  batch: roots of a search, environments    N  particles per root
     H  search horizon                            A  discrete actions
     T  time steps of a rollout                   D  dimensions of a continuous action
 
-This module imports nothing of ours: it is the bottom layer.
+It is the bottom layer: it imports no other module of the package.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 from jaxtyping import Array, Bool, Float, Integer, Key, PRNGKeyArray, PyTree, Scalar, ScalarLike, Shaped, UInt32
 
-#: A key as `jax.random.key` makes it, or the raw `uint32[2]` that `jax.random.PRNGKey` makes: both are welcome.
+#: A key made by `jax.random.key`, or the raw `uint32[2]` made by `jax.random.PRNGKey`.
 PRNGKey: TypeAlias = PRNGKeyArray | UInt32[Array, "2"]
 
 State: TypeAlias = PyTree[Array]
 Observation: TypeAlias = PyTree[Array]
 Action: TypeAlias = PyTree[Array]
-#: Scalars by name, for people to read.
+#: Scalars by name, for logging.
 Metrics: TypeAlias = dict[str, Array]
 
 #: Name of the mesh axis over which training is split. One device is an axis of length 1, not another code path.
@@ -29,23 +29,24 @@ DEVICE_AXIS = "devices"
 
 
 class TimeStep(NamedTuple):
-    """What a world says after `reset` or `step`.
+    """Result of `reset` or `step`.
 
-    `terminated` and `truncated` are never mixed: after termination the future is worth nothing, after truncation
-    (a time limit) it is worth V(observation), because the world would have gone on.
+    `terminated` and `truncated` are kept apart. After termination the future is worth nothing. After truncation (a time
+    limit) it is worth V(observation), because the episode could have continued.
     """
 
     observation: Observation
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
-    #: True where an action may be taken; None for continuous actions.
+    #: True for valid actions; None for continuous actions.
     action_mask: Bool[Array, " A"] | None = None
-    #: Numbers for people, a flat dictionary of scalars such as {"solved": ...}. Nothing learns from it.
+    #: Scalars for logging, such as {"solved": ...}. Nothing learns from them.
     metrics: dict[str, Array] = {}  # noqa: RUF012 (never written to: a time step is immutable)
 
     @property
     def ended(self) -> Bool[Array, ""]:
+        """True where the episode ended, in either way."""
         return self.terminated | self.truncated
 
     @property
@@ -72,14 +73,14 @@ ActionSpec: TypeAlias = DiscreteActions | ContinuousActions
 
 
 class Environment(NamedTuple):
-    """A world as pure functions of pytrees, written for one copy of it: `jax.vmap` makes many.
+    """An environment as pure functions of pytrees. They are written for one environment: use `jax.vmap` for a batch.
 
-    - `reset(key)` draws a fresh start state and returns `(state, timestep)`.
-    - `step(key, state, action)` returns `(next_state, timestep)`. It never resets by itself, and a state carries no
-      randomness of its own: whoever steps brings the key. That is why the same function serves as the model of a
-      search: particles bring their own keys and can't see the real world's future.
+    - `reset(key)` draws an initial state and returns `(state, timestep)`.
+    - `step(key, state, action)` returns `(next_state, timestep)`. It never resets. A state holds no random key: the
+      caller passes one. The same function can therefore be the model of a search: particles use their own keys, and
+      the search can't see the future of the real environment.
     - `observation_spec` is a pytree of `jax.ShapeDtypeStruct`.
-    - `render(state)` returns an RGB image, `uint8[height, width, 3]`, as a NumPy array (host side, not traced).
+    - `render(state)` returns an RGB image, `uint8[height, width, 3]`, as a NumPy array (on the host, not traced).
     """
 
     name: str
@@ -91,10 +92,10 @@ class Environment(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A world in its three roles, which differ in where episodes start and never in what a step does.
+    """An environment in three roles. They differ in the initial states, never in the effect of a step.
 
-    `train` is where experience is gathered, `evaluation` where it is judged, and `model` what a search imagines with.
-    All three share the layout of `State`, so that a state met in either of the first two can be put into the third.
+    Experience is collected in `train` and measured in `evaluation`; a search simulates with `model`. All three have the
+    same layout of `State`: a state of either of the first two can be passed to the third.
     """
 
     train: Environment

@@ -111,3 +111,47 @@ def init(algorithm: Algorithm, num_devices: int) -> TrainState:
 def step_fn(algorithm: Algorithm) -> Callable[[TrainState], tuple[TrainState, dict[str, Any]]]:
     """Returns the compiled step of all devices."""
     return jax.jit(jax.vmap(algorithm.step, axis_name=DEVICE_AXIS))
+
+
+# --- Written out in NumPy ---------------------------------------------------------------------------------------------
+def gae_targets(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    next_values: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    """Lambda-returns of one sequence. Termination is worth nothing; truncation is worth the last state's value."""
+    targets, advantage = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        future = 0.0 if terminated[t] else next_values[t]
+        error = rewards[t] + gamma * future - values[t]
+        ended = terminated[t] or truncated[t]
+        advantage = error + (0.0 if ended else gamma * gae_lambda * advantage)
+        targets[t] = values[t] + advantage
+    return targets
+
+
+class Adam:
+    """Adam on gradients that are clipped to a norm, for the arrays of one group."""
+
+    def __init__(self, rate: float, max_norm: float):
+        self.rate, self.max_norm, self.count, self.clipped = rate, max_norm, 0, []
+        self.first: dict[str, Any] = {}
+        self.second: dict[str, Any] = {}
+
+    def step(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients.values()))
+        self.clipped.append(norm > self.max_norm)
+        self.count += 1
+        changes = {}
+        for name, gradient in gradients.items():
+            gradient = gradient * min(1.0, self.max_norm / norm) if norm > 0 else gradient
+            self.first[name] = 0.9 * self.first.get(name, 0.0) + 0.1 * gradient
+            self.second[name] = 0.999 * self.second.get(name, 0.0) + 0.001 * gradient**2
+            mean, square = self.first[name] / (1 - 0.9**self.count), self.second[name] / (1 - 0.999**self.count)
+            changes[name] = -self.rate * mean / (np.sqrt(square) + 1e-8)
+        return changes

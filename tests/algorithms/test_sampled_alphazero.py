@@ -10,7 +10,6 @@ import pytest
 
 from algorithms.probes import GAMMA, Probe, check, names
 from spo import distributions, environments
-from spo.algorithms.base import Setting
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.sampled_alphazero import (
     SampledAlphaZeroConfig,

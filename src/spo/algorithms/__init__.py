@@ -1,1 +1,1 @@
-"""The algorithms: each one a story told in the order in which its data flows."""
+"""The algorithms. Each file reads top-down: configuration, state, step, acting and learning."""

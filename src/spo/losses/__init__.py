@@ -1,19 +1,19 @@
-"""The losses: arrays in, one number out, and in each docstring the equation.
+"""Losses: functions of arrays. Each docstring states the equation.
 
-One convention for all of them. A loss is written for one state, whose N sampled actions are an axis; `jax.vmap` it over
-states and take the mean, which is the paper's expectation over the replay buffer. Where the equation compares states
-with each other (V-MPO's `top_half`, PPO's `standardise`) the axis is the batch itself, and that is said there.
+A loss is written for one state, with an axis of N sampled actions. Use `jax.vmap` for a batch of states and take the
+mean, which is the paper's expectation over the replay buffer. V-MPO's `top_half` and PPO's `standardise` compare states
+with each other: their axis is the batch.
 
-A gradient flows into what the loss trains and into nothing else: targets, weights, advantages, the old policy, and the
-dual in a policy's loss (or the policy in a dual's) are stopped inside, so that no caller has to remember. What a loss
-trains is its first argument.
+A loss passes a gradient only to the variables that it trains, which are its first argument. Gradients of targets,
+weights, advantages and the old policy are stopped inside; so are those of the dual in a policy's loss, and of the
+policy in a dual's loss.
 
-    e_step   the improved policy and its temperature        SPO, MPO, V-MPO
-    m_step   fit it, without leaving the trust region       SPO, MPO, V-MPO, AlphaZero, Sampled AlphaZero
-    duals    temperatures and multipliers that stay > 0     SPO, MPO, V-MPO, SAC
-    value    regression of V and Q                          all
-    ppo      the clipped surrogate                          PPO
-    sac      policy and entropy temperature                 SMC-ENT, continuous
+    e_step   the improved policy and its temperature         SPO, MPO, V-MPO
+    m_step   likelihood of the actions, and trust region     SPO, MPO, V-MPO, AlphaZero, Sampled AlphaZero
+    duals    positive temperatures and multipliers           SPO, MPO, V-MPO, SAC
+    value    regression of V and Q                           all
+    ppo      the clipped surrogate                           PPO
+    sac      policy and entropy temperature                  SMC-ENT, continuous
 """
 
 from spo.losses.duals import positive_from_raw, raw_from_positive

@@ -1,4 +1,4 @@
-"""Dual variables (temperatures, multipliers) stay positive: an optimiser moves a raw variable, losses see its dual."""
+"""Positive dual variables (temperatures, multipliers). The optimiser changes an unconstrained raw variable."""
 
 import math
 
@@ -6,19 +6,19 @@ import jax
 
 from spo.types import Array, Float
 
-#: No dual falls below this. At 0 a temperature would divide by zero; from here on float32 still has room for A/η².
+#: Smallest value of a dual. At 0, a temperature would divide by zero. With this minimum, A/η² fits into float32.
 MINIMUM = 1e-8
 
 
 def positive_from_raw(raw: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """softplus(raw) + MINIMUM. Its slope is at most 1, so that a learning rate means the same for 500 as for 10."""
+    """softplus(raw) + MINIMUM. For large values its slope is 1: a learning rate has the same effect at 500 as at 10."""
     return jax.nn.softplus(raw) + MINIMUM
 
 
 def raw_from_positive(value: float) -> float:
-    """The raw variable whose dual is `value`: a table's "initial η = 10" is η itself, not what softplus is fed with."""
+    """Returns the raw variable of a dual with the given value: the inverse of `positive_from_raw`."""
     if not MINIMUM < value < math.inf:
         raise ValueError(f"A dual variable starts at a finite value above {MINIMUM:g}, got {value}.")
-    # log(exp(x) - 1) in the form that neither overflows for a large x nor cancels for a small one.
+    # log(exp(x) - 1) in a form that does not overflow for a large x and does not cancel for a small one.
     excess = value - MINIMUM
     return excess + math.log(-math.expm1(-excess))

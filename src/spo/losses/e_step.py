@@ -1,7 +1,7 @@
-"""E-step: the improved policy as weights on sampled actions, and the temperature that says how much it may improve.
+"""E-step: the improved policy as weights on sampled actions, and the temperature that controls the improvement.
 
-SPO's search makes its own weights and needs `temperature_loss` only. MPO has N actions of one state and their Q values;
-V-MPO has one action in each of N states and their advantages, of which it keeps the better half.
+SPO's search computes its own weights and needs `temperature_loss` only. MPO has N actions of one state and their Q
+values. V-MPO has one action in each of N states and their advantages, and uses the better half of them.
 """
 
 import jax
@@ -17,7 +17,7 @@ def target_weights(
 ) -> Float[Array, " N"]:
     """w_n ∝ p_n exp(A_n/η), which is q(a|s) ∝ π(a|s) exp(A/η) on actions drawn from π (paper, equation 6).
 
-    Q values do as well as advantages: what all N share cancels. `log_prior` as in `temperature_loss`.
+    Q values give the same weights as advantages: a constant cancels. For `log_prior`, see `temperature_loss`.
     """
     return jax.lax.stop_gradient(jax.nn.softmax(_log_prior(advantages, log_prior) + advantages / temperature))
 
@@ -30,13 +30,14 @@ def temperature_loss(
 ) -> Float[Array, ""]:
     """g(η) = η (ε + log Σ_n p_n exp(A_n/η)) (paper, equation 7 and appendix "E-step KL constraining temperature").
 
-    p_n is 1/N for actions drawn from π. `log_prior` says otherwise, for actions that were drawn in another way, or are
-    all there are. Convex in η > 0, with slope ε − KL(target_weights ‖ p): the minimiser spends the KL budget exactly.
-    If no η can (A_n all alike, or ε ≥ log N), it falls towards 0. Only `temperature` receives a gradient.
+    p_n is 1/N for actions sampled from π. `log_prior` replaces it for actions that were sampled in another way, or for
+    the set of all actions. The loss is convex in η > 0, with slope ε − KL(target_weights ‖ p): at the minimum, the KL
+    divergence is ε. If no η reaches it (equal A_n, or ε ≥ log N), η falls towards 0. Only `temperature` receives a
+    gradient.
     """
     advantages, log_prior = jax.lax.stop_gradient((advantages, _log_prior(advantages, log_prior)))
-    # The best advantage is added back outside of η · (1/η): left inside, the slope would be the difference of two
-    # numbers of size A/η, and at a small η rounding would decide its sign. An impossible action has no say in it.
+    # The best advantage is subtracted inside and added outside of η · (1/η). Otherwise the slope would be a difference
+    # of two numbers of size A/η, and at a small η rounding would decide its sign. Impossible actions do not count.
     best = jnp.max(jnp.where(log_prior > -jnp.inf, advantages, -jnp.inf))
     log_mean = jax.nn.logsumexp(log_prior + (advantages - best) / temperature)
     return temperature * (kl_bound + log_mean) + best
@@ -47,7 +48,7 @@ def _log_prior(advantages: Float[Array, " N"], log_prior: Float[Array, " N"] | N
 
 
 def top_half(advantages: Float[Array, " B"]) -> Integer[Array, " K"]:
-    """Indices of the better half of a batch, best first; an odd one is left out (V-MPO, arXiv:1909.12238)."""
+    """Returns the indices of the better half of a batch, best first, rounded down (V-MPO, arXiv:1909.12238)."""
     num_states = advantages.shape[0]
     if num_states < 2:
         raise ValueError(f"top_half needs a batch of at least 2 advantages, got {num_states}.")

@@ -1,7 +1,7 @@
-"""M-step: project the improved policy onto the network's family, inside a trust region around the old policy.
+"""M-step: projection of the improved policy onto the network's family, inside a trust region around the old policy.
 
-Discrete and continuous policies differ here in one thing only, the `Projection`: how an action is scored and which KLs
-are bounded. KLs, multipliers and bounds are dictionaries with the same names, so the story that uses them is one.
+Discrete and continuous policies differ only in the `Projection`: the log-probability of an action, and the KL
+divergences that are bounded. KL divergences, multipliers and bounds are dictionaries with the same keys.
 """
 
 import functools
@@ -18,19 +18,19 @@ from spo.types import Array, Float
 def weighted_likelihood_loss(log_probs: Float[Array, " N"], weights: Float[Array, " N"]) -> Float[Array, ""]:
     """L_π = −Σ_n w_n log π(a_n|s) (paper, equation 11 and appendix "SPO"). Weights sum to 1.
 
-    The actions are SPO's root actions, MPO's samples, V-MPO's better half of a batch, Sampled AlphaZero's candidates,
-    or all of AlphaZero's, with visit counts for weights: the cross-entropy from weights to policy, whoever made them.
+    This is the cross-entropy from weights to policy. The actions are SPO's root actions, MPO's samples, V-MPO's better
+    half of a batch, Sampled AlphaZero's candidates, or all actions, weighted by visits, in AlphaZero.
     """
     weights = jax.lax.stop_gradient(weights)
-    # An action of weight 0 is not part of the sum, even if the policy calls it impossible: 0 · −inf would be NaN.
+    # An action of weight 0 is left out: if its probability is 0 too, 0 · −inf would be NaN.
     return -jnp.sum(jnp.where(weights > 0, weights * log_probs, 0.0))
 
 
 class Projection(NamedTuple):
-    """How a new policy is fitted and held back. The parameters of the old policy receive no gradient."""
+    """Log-probabilities and KL divergences of one kind of policy. The old policy's parameters receive no gradient."""
 
-    log_prob: Callable[[Any, Any, Any], Float[Array, ""]]  # (old_params, params, action) -> what the likelihood sums
-    kls: Callable[[Any, Any], dict[str, Array]]  # (old_params, params) -> named KLs from the old policy to the new
+    log_prob: Callable[[Any, Any, Any], Float[Array, ""]]  # (old_params, params, action) -> term of the likelihood
+    kls: Callable[[Any, Any], dict[str, Array]]  # (old_params, params) -> KL divergences from the old policy, by name
 
 
 def projection_loss(
@@ -42,7 +42,7 @@ def projection_loss(
 
 
 def coupled_projection(distribution: Distribution) -> Projection:
-    """log π(a|s) and {"policy": KL(π_old ‖ π)}: any family, one multiplier (paper, equation 12)."""
+    """Returns log π(a|s) and {"policy": KL(π_old ‖ π)}, for any family (paper, equation 12)."""
     return Projection(
         log_prob=lambda _, params, action: distribution.log_prob(params, action),
         kls=lambda old_params, params: {"policy": distribution.kl(jax.lax.stop_gradient(old_params), params)},
@@ -50,11 +50,11 @@ def coupled_projection(distribution: Distribution) -> Projection:
 
 
 def decoupled_projection(distribution: Distribution) -> Projection:
-    """Mean and scale of a Gaussian are fitted and bounded apart (Abdolmaleki et al., arXiv:1812.02256).
+    """Fits and bounds mean and scale of a Gaussian separately (Abdolmaleki et al., arXiv:1812.02256).
 
-    log π becomes log N(a; μ, Σ_old) + log N(a; μ_old, Σ), and the KLs, one for each action dimension, are
-    {"mean": KL(π_old ‖ N(μ, Σ_old)), "scale": KL(π_old ‖ N(μ_old, Σ))}. So the mean can move without the
-    scale collapsing. For families with `Gaussian` parameters, squashed or not.
+    log π becomes log N(a; μ, Σ_old) + log N(a; μ_old, Σ). The KL divergences, one per action dimension, are
+    {"mean": KL(π_old ‖ N(μ, Σ_old)), "scale": KL(π_old ‖ N(μ_old, Σ))}. The mean can then move without a collapse of
+    the scale. It works for families with `Gaussian` parameters, squashed or not.
     """
 
     def halves(old_params: Gaussian, params: Gaussian) -> tuple[Gaussian, Gaussian, Gaussian]:
@@ -73,6 +73,8 @@ def decoupled_projection(distribution: Distribution) -> Projection:
 
 
 class TrustRegionLosses(NamedTuple):
+    """The two losses of a trust region."""
+
     penalty: Float[Array, ""]  # for the policy
     dual: Float[Array, ""]  # for the multipliers
 
@@ -82,8 +84,8 @@ def trust_region_losses(
 ) -> TrustRegionLosses:
     """L_KL = sg[α] · KL trains the policy, L_α = α · (ε_α − sg[KL]) the multipliers (paper, appendix "SPO").
 
-    Summed over names and, within a name, over dimensions; each has a multiplier of its own, and all dimensions of a
-    name share the value of its bound.
+    Sums over names, and over the dimensions of each name. Each dimension has its own multiplier; all dimensions of a
+    name have the same bound.
     """
     if not set(kls) == set(multipliers) == set(bounds):
         raise ValueError(

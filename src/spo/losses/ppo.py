@@ -1,11 +1,11 @@
-"""PPO's policy loss. Its entropy bonus is `distribution.entropy`, which the algorithm scales and subtracts."""
+"""PPO's policy loss. The algorithm adds the entropy bonus."""
 
 import jax
 import jax.numpy as jnp
 
 from spo.types import Array, Float
 
-# Two policies whose probabilities differ by e^20 have nothing in common; past it the ratio only waits to overflow.
+# Largest logarithm of a ratio. At e^20 two policies have nothing in common; far beyond, exp overflows.
 _MAX_LOG_RATIO = 20.0
 
 

@@ -1,4 +1,4 @@
-"""SAC, the continuous side of SMC-ENT. Its critics regress (`value.squared_error`) on a soft `returns.td_target`."""
+"""Losses of SAC's actor and entropy temperature. Its critics use `squared_error` on a soft `returns.td_target`."""
 
 import jax
 
@@ -8,10 +8,10 @@ from spo.types import Array, Float
 def soft_policy_loss(
     log_prob: Float[Array, ""], q_value: Float[Array, ""], entropy_temperature: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """sg[τ] log π(a|s) − Q(s, a) at one reparameterised draw a (Haarnoja et al., arXiv:1812.05905, equation 9).
+    """sg[τ] log π(a|s) − Q(s, a) at one reparameterised sample a (Haarnoja et al., arXiv:1812.05905, equation 9).
 
-    The gradient reaches the policy through `log_prob` and, by way of the action, through `q_value`: under twin critics
-    the smaller of the two, with the critics' own parameters held fixed by the caller.
+    The gradient reaches the policy through `log_prob` and, through the action, by `q_value`. With twin critics, this is
+    the smaller of the two. The caller stops the gradients of the critics' parameters.
     """
     return jax.lax.stop_gradient(entropy_temperature) * log_prob - q_value
 

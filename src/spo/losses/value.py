@@ -1,4 +1,4 @@
-"""Regression of a value on its target. Only the prediction receives a gradient."""
+"""Regression of values on targets. Only the value receives a gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ def clipped_squared_error(
 ) -> Float[Array, "*batch"]:
     """max((V − sg[target])², (V_old + clip(V − V_old, −c, c) − sg[target])²), as in PPO's original code.
 
-    A value more than c away from what it was at the time of the rollout is not pulled any further from there.
+    A value that is more than c away from its value at the rollout gets no gradient away from there.
     """
     old_value = jax.lax.stop_gradient(old_value)
     near_value = old_value + jnp.clip(value - old_value, -clip, clip)
@@ -24,7 +24,7 @@ def clipped_squared_error(
 
 
 def huber(value: Float[Array, "*batch"], target: Float[Array, "*batch"], delta: float) -> Float[Array, "*batch"]:
-    """½e² for |e| ≤ δ and δ(|e| − ½δ) beyond, e = V − sg[target]: the slope never exceeds δ."""
+    """½e² for |e| ≤ δ, else δ(|e| − ½δ), with e = V − sg[target]: the slope is at most δ."""
     size = jnp.abs(value - jax.lax.stop_gradient(target))
     inside = jnp.minimum(size, delta)
     return inside * (size - 0.5 * inside)

@@ -1,11 +1,11 @@
-"""Approximators: the paper's networks as pure `init` and `apply` functions on a pytree of parameters.
+"""The paper's networks as pure functions of a pytree of parameters.
 
-`make_network(environment.observation_spec, environment.action_spec)` gives the actor and critic of the paper for that
-kind of world; an `Architecture` says otherwise. `torsos` and `heads` hold the Flax modules they are built of.
+`make_network(environment.observation_spec, environment.action_spec)` returns the paper's actor and critic for that kind
+of environment, unless an `Architecture` is given. `torsos` and `heads` contain the Flax modules; `config` contains the
+network's options.
 
-The modules are Linen, not NNX: Linen keeps parameters outside the module, in a plain pytree, which is what a functional
-library wants. They can be stacked over seeds by `vmap`, averaged by one `tree.map` and closed over by a search, with no
-state to split off and merge back.
+The modules are Linen, not NNX: Linen keeps parameters outside the module, in a plain pytree. Parameters can be stacked
+over seeds by `vmap`, averaged by one `tree.map` and used in a search, without state to split and merge.
 """
 
 from spo.networks.actor_critic import (

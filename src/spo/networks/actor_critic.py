@@ -1,4 +1,4 @@
-"""An actor and a critic as pure functions of one observation."""
+"""Actor and critic as pure functions of one observation."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -17,11 +17,10 @@ ActionMask = Bool[Array, " A"] | None
 
 
 class ActorCriticParams(NamedTuple):
-    """The parameters in the three groups that are optimised and averaged apart.
+    """Parameters in three groups.
 
-    `actor` receives gradients from the policy loss alone and `critic` from the value loss alone. A shared torso belongs
-    to neither: it is a group of its own and receives the gradient of the sum of both losses. Where actor and critic
-    share nothing, `torso` is empty, and whatever maps over it (an optimiser, an average) has nothing to do.
+    `actor` receives gradients from the policy's loss only, and `critic` from the critic's loss only. A shared torso
+    receives the gradient of the sum of both losses. If actor and critic share nothing, `torso` is empty.
     """
 
     torso: PyTree[Array]
@@ -30,7 +29,7 @@ class ActorCriticParams(NamedTuple):
 
 
 class ActorCritic(NamedTuple):
-    """Functions of one observation; `vmap` makes batches."""
+    """Functions of one observation. Use `jax.vmap` for batches."""
 
     init: Callable[[PRNGKey, ObservationSpec], ActorCriticParams]
     #: (params, observation, action_mask) -> parameters of the action distribution
@@ -43,18 +42,18 @@ class ActorCritic(NamedTuple):
 
 
 def blank(spec: ObservationSpec) -> Observation:
-    """An observation of zeros, from which a module learns the shapes of its layers."""
+    """Returns an observation of zeros: an example input for the initialisation of a module."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
 
 
 def init_module(module: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> tuple[PyTree[Array], Any]:
-    """Fresh parameters of a module ({} if it has none) and its output for `inputs`."""
+    """Returns initial parameters of a module ({} if it has none) and its output for `inputs`."""
     output, variables = module.init_with_output(key, inputs)
     return variables.get("params", {}), output
 
 
 def init_chain(torso: nn.Module, head: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> PyTree[Array]:
-    """Fresh parameters of a torso with a head of its own, for `apply_chain`."""
+    """Returns initial parameters of a torso and a head, for `apply_chain`."""
     key_torso, key_head = jax.random.split(key)
     torso_params, features = init_module(torso, key_torso, inputs)
     head_params, _ = init_module(head, key_head, features)
@@ -62,14 +61,14 @@ def init_chain(torso: nn.Module, head: nn.Module, key: PRNGKey, inputs: PyTree[A
 
 
 def apply_chain(torso: nn.Module, head: nn.Module, params: PyTree[Array], inputs: PyTree[Array], *mask: Any) -> Any:
-    """head(torso(inputs), *mask)."""
+    """Returns head(torso(inputs), *mask)."""
     return head.apply({"params": params["head"]}, torso.apply({"params": params["torso"]}, inputs), *mask)
 
 
 def shared_torso(
     torso: nn.Module, policy_head: nn.Module, value_head: nn.Module, distribution: Distribution
 ) -> ActorCritic:
-    """An actor and a critic that read the features of one torso."""
+    """Returns an actor and a critic that use the features of one torso."""
 
     def init(key: PRNGKey, observation_spec: ObservationSpec) -> ActorCriticParams:
         key_torso, key_actor, key_critic = jax.random.split(key, 3)
@@ -103,7 +102,7 @@ def shared_torso(
 def separate_torsos(
     torso: nn.Module, policy_head: nn.Module, value_head: nn.Module, distribution: Distribution
 ) -> ActorCritic:
-    """An actor and a critic that share the shape of their torso and none of its parameters."""
+    """Returns an actor and a critic with two torsos of the same shape, without shared parameters."""
 
     def init(key: PRNGKey, observation_spec: ObservationSpec) -> ActorCriticParams:
         key_actor, key_critic = jax.random.split(key)
@@ -139,10 +138,10 @@ def make_network(
     *,
     value_gain: float = VALUE_GAIN,
 ) -> ActorCritic:
-    """An actor and a critic for a world, with the paper's network for that kind of world unless told otherwise.
+    """Returns an actor and a critic. Without `architecture`, it is the paper's for that kind of observation.
 
     Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
-    `value_gain` is that of the critic's last layer: a small one makes values start near 0.
+    `value_gain` is the gain of the critic's last layer: with a small one, values start near 0.
     """
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     layers = (architecture.head_sizes, architecture.head_activation)

@@ -1,4 +1,4 @@
-"""Which torso and which heads: the paper's choice for each kind of world (appendix "Environments")."""
+"""Torso and heads of the paper's networks for each kind of environment (appendix "Environments")."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,22 +13,22 @@ from spo.types import PyTree
 
 
 class Architecture(NamedTuple):
-    """What is the same whatever the network predicts: policies, values and Q values differ in their output alone."""
+    """The parts that networks of policies, values and Q values have in common: they differ in the output only."""
 
     torso: nn.Module
-    #: Layers of each head between the torso and its output.
+    #: hidden layers of each head, between the torso and the output
     head_sizes: Sequence[int]
     head_activation: Activation
-    #: Do actor and critic read the features of one torso, or has each its own?
+    #: True: actor and critic use one torso; False: each has its own
     share_torso: bool
-    #: The type of the computation; parameters and outputs are float32.
+    #: number format of the computation; parameters and outputs are float32
     dtype: DTypeLike
 
 
 def mlp_architecture(
     depth: int = 4, width: int = 256, activation: Activation = nn.silu, dtype: DTypeLike = jnp.float32
 ) -> Architecture:
-    """Brax, and any observation that may be flattened: separate SiLU networks. The paper's SMC-ENT has depth 3."""
+    """Returns separate SiLU networks, for Brax and other flat observations. The paper's SMC-ENT has depth 3."""
     check_sizes("mlp_architecture", depth=depth, width=width)
     return Architecture(MLP((width,) * depth, activation, dtype), (), activation, share_torso=False, dtype=dtype)
 
@@ -40,10 +40,10 @@ def cube_architecture(
     head_sizes: Sequence[int] = (512,),
     dtype: DTypeLike = jnp.float32,
 ) -> Architecture:
-    """Rubik's cube: embedded stickers, a shared residual torso, heads of one layer.
+    """Returns the network for Rubik's cube: embedded stickers, a shared residual torso, heads of one layer.
 
-    We read the paper's "two layer residual network with layer size 512" as two linear layers: one from the 216 numbers
-    of the embedding to `width`, one that adds to it.
+    Departure 15: the paper's "two layer residual network with layer size 512" is read as two linear layers, one from
+    the 216 numbers of the embedding to `width`, and one whose output is added to it.
     """
     check_sizes("cube_architecture", head_sizes=head_sizes)
     torso = CubeTorso(width=width, num_layers=num_layers, embedding_size=embedding_size, dtype=dtype)
@@ -56,9 +56,9 @@ def boxoban_architecture(
     head_sizes: Sequence[int] = (128, 128),
     dtype: DTypeLike = jnp.float32,
 ) -> Architecture:
-    """Boxoban: a shared ResNet over the grid, heads of two layers.
+    """Returns the network for Boxoban: a shared ResNet over the grid, heads of two layers.
 
-    The seven cell kinds are empty, wall, target, agent, box, and the last two on a target.
+    The seven kinds of cells are empty, wall, target, agent, box, agent on a target and box on a target.
     """
     check_sizes("boxoban_architecture", head_sizes=head_sizes)
     torso = ResNet(channels=tuple(channels), num_cell_kinds=num_cell_kinds, dtype=dtype)
@@ -66,7 +66,7 @@ def boxoban_architecture(
 
 
 def paper_architecture(observation_spec: PyTree[jax.ShapeDtypeStruct], dtype: DTypeLike = jnp.float32) -> Architecture:
-    """The paper's network for observations that look like a cube's or like Boxoban's, else the MLP of its Brax runs."""
+    """Returns the paper's network for observations of the shape of the cube's or Boxoban's, else that of Brax."""
     leaves = jax.tree.leaves(observation_spec)
     if len(leaves) == 1 and jnp.issubdtype(leaves[0].dtype, jnp.integer):
         if leaves[0].shape == (6, 3, 3):

@@ -1,7 +1,7 @@
-"""Heads: from a vector of features to the parameters of a policy, or to values.
+"""Heads: modules from a vector of features to the parameters of a policy, or to values.
 
-Each head is `hidden_sizes` layers and then a linear output, which is computed in float32 whatever `dtype` is: it costs
-little, and both softmax and the differences between values that make advantages are sensitive to rounding.
+A head has hidden layers and a linear output. The output is always computed in float32: it costs little, and softmax and
+the differences of values in advantages are sensitive to rounding.
 """
 
 import math
@@ -20,7 +20,7 @@ VALUE_GAIN = 1.0
 
 
 class CategoricalHead(nn.Module):
-    """Logits over `num_actions` actions; invalid ones (mask False) are -inf."""
+    """Logits of `num_actions` actions, with -inf for invalid ones (mask False)."""
 
     num_actions: int
     hidden_sizes: Sequence[int] = ()
@@ -43,8 +43,8 @@ class CategoricalHead(nn.Module):
 class GaussianHead(nn.Module):
     """Mean and standard deviation of a diagonal Gaussian.
 
-    scale = softplus(raw) + min_scale. Both outputs start nearly constant: the mean near 0 and the scale near
-    `initial_scale`, for which 0.7 lets most draws fall where tanh is not yet flat.
+    scale = softplus(raw) + min_scale. Both outputs are nearly constant at first: the mean near 0, and the scale near
+    `initial_scale`. With 0.7, most samples lie where tanh is not yet flat.
     """
 
     size: int
@@ -68,7 +68,7 @@ class GaussianHead(nn.Module):
         if action_mask is not None:
             raise ValueError("A Gaussian policy has no actions to mask: pass action_mask=None.")
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
-        # The inverse of softplus, so that the scale itself starts at `initial_scale`.
+        # The inverse of softplus: the scale then starts at `initial_scale`.
         raw_initial_scale = math.log(math.expm1(self.initial_scale - self.min_scale))
         mean = dense(self.size, POLICY_GAIN, jnp.float32, name="mean")(features)
         raw_scale = dense(self.size, POLICY_GAIN, jnp.float32, bias=raw_initial_scale, name="raw_scale")(features)
@@ -94,7 +94,7 @@ class ActionValuesHead(nn.Module):
 
 
 class ValueHead(nn.Module):
-    """One number: V(s), or Q(s, a) when the features are of both."""
+    """One number: V(s), or Q(s, a) if the features describe state and action."""
 
     hidden_sizes: Sequence[int] = ()
     activation: Activation = nn.relu

@@ -1,4 +1,4 @@
-"""Q functions, for the algorithms that learn values of actions."""
+"""Q functions as pure functions of one observation."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from spo.types import Action, ActionSpec, Array, DiscreteActions, Float, Observa
 
 
 class QNetwork(NamedTuple):
-    """Q as functions of one observation. Twin critics are two sets of parameters: `vmap` `init` over two keys."""
+    """Q as functions of one observation. Twin critics are two sets of parameters."""
 
     init: Callable[[PRNGKey, ObservationSpec], PyTree[Array]]
     #: (params, observation, action) -> Q(observation, action), the action as the environment takes it
@@ -25,10 +25,10 @@ class QNetwork(NamedTuple):
 def make_q_network(
     observation_spec: ObservationSpec, action_spec: ActionSpec, architecture: Architecture | None = None
 ) -> QNetwork:
-    """Q for a world, with the paper's network for that kind of world unless told otherwise.
+    """Returns a Q function. Without `architecture`, it is the paper's network for that kind of observation.
 
-    Discrete actions are outputs, one each. A continuous action is an input, beside the observation: the torso must then
-    be one that flattens whatever it is given (`mlp_architecture`), so that action and state meet in the first layer.
+    For discrete actions, the network has one output per action. A continuous action is an input beside the observation.
+    The torso must then be one that flattens its input (`mlp_architecture`): action and state meet in the first layer.
     """
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     torso = architecture.torso

@@ -1,11 +1,11 @@
-"""Torsos: from one observation to one vector of features.
+"""Torsos: modules from one observation to one vector of features.
 
-Every module is written for one observation; `vmap` makes batches, and turns each layer into one large matrix product or
-convolution. `dtype` is the type of the computation, parameters are always float32.
+Every module is written for one observation. `jax.vmap` makes batches, and turns each layer into one large matrix
+product or convolution. `dtype` is the number format of the computation; parameters are always float32.
 
-Initialisation, here and in the heads, is the common practice of the field: orthogonal matrices with gain √2 for hidden
-layers (a ReLU halves the mean square), gain 1 for linear layers that lead into a residual stack, 0.01 for the output of
-a policy (so that it starts near uniform), 1 for the output of a value unless told otherwise, and zero biases.
+Torsos and heads are initialised in the common way: orthogonal matrices and zero biases. The gain is √2 for hidden
+layers (a ReLU halves the mean square), 1 for linear layers before a residual stack, 0.01 for the output of a policy
+(which is then nearly uniform), and 1 for the output of a value by default.
 """
 
 import math
@@ -24,7 +24,7 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 def dense(features: int, gain: float, dtype: DTypeLike, bias: float = 0.0, name: str | None = None) -> nn.Dense:
-    """A linear layer with an orthogonal kernel times `gain` and a constant bias."""
+    """Returns a linear layer with an orthogonal kernel times `gain` and a constant bias."""
     return nn.Dense(
         features,
         dtype=dtype,
@@ -35,7 +35,7 @@ def dense(features: int, gain: float, dtype: DTypeLike, bias: float = 0.0, name:
 
 
 def check_sizes(owner: str, **sizes: int | Sequence[int]) -> None:
-    """Every size must be a positive whole number."""
+    """Raises ValueError unless every size is a positive whole number."""
     for name, size in sizes.items():
         for number in size if isinstance(size, Sequence) else (size,):
             if not isinstance(number, int) or number < 1:
@@ -43,7 +43,7 @@ def check_sizes(owner: str, **sizes: int | Sequence[int]) -> None:
 
 
 def only_leaf(observation: Observation, owner: str, shape: tuple[int | None, ...]) -> Array:
-    """The one integer array that `observation` must consist of; None in `shape` stands for any length."""
+    """Returns the only leaf of an observation, an integer array; None in `shape` stands for any length."""
     leaves = jax.tree.leaves(observation)
     fits = (
         len(leaves) == 1
@@ -62,7 +62,7 @@ def only_leaf(observation: Observation, owner: str, shape: tuple[int | None, ...
 
 
 def flatten(observation: Observation) -> Float[Array, " F"]:
-    """Any pytree of numbers as one float32 vector, leaves in the order of `jax.tree.leaves`."""
+    """Returns a pytree of numbers as one float32 vector, leaves in the order of `jax.tree.leaves`."""
     leaves = jax.tree.leaves(observation)
     if not leaves:
         raise ValueError("An observation needs at least one array, got an empty pytree.")
@@ -70,7 +70,7 @@ def flatten(observation: Observation) -> Float[Array, " F"]:
 
 
 class MLP(nn.Module):
-    """Linear layers, each followed by the activation. Takes any pytree: its leaves are flattened and concatenated."""
+    """Linear layers, each followed by the activation. The leaves of any pytree are flattened and concatenated."""
 
     hidden_sizes: Sequence[int]
     activation: Activation
@@ -91,9 +91,9 @@ class MLP(nn.Module):
 class ResidualBlock(nn.Module):
     """x + layer(relu(layer(relu(x)))): the identity plus a correction ("pre-activation", He et al. 2016).
 
-    `make_layer(gain)` makes a layer that keeps the shape of x. The second layer's gain is divided by the square root of
-    the number of blocks in the stack: with the full gain each block would double the variance of its input, and eight
-    of them would hand the heads features sixteen times too large.
+    `make_layer(gain)` returns a layer that keeps the shape of x. The second layer's gain is divided by the square root
+    of the number of blocks in the stack. With the full gain, each block would double the variance of its input, and
+    after eight blocks the features would be sixteen times too large.
     """
 
     make_layer: Callable[[float], nn.Module]
@@ -107,10 +107,10 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """`num_layers` layers of one width: relu(W x) to get there, then x + relu(W x), so that the others add to it.
+    """`num_layers` layers of one width: x = relu(W x) first, then x = x + relu(W x).
 
-    The gain of the added layers is divided by the square root of their number, as in `ResidualBlock`. The first may be
-    another linear layer than one of a vector.
+    The gain of the added layers is divided by the square root of their number, as in `ResidualBlock`. `first` replaces
+    the first linear layer, for inputs that are not a vector.
     """
 
     width: int
@@ -133,10 +133,10 @@ class ResidualMLP(nn.Module):
 
 
 class StickerLayer(nn.Module):
-    """Each sticker's colour becomes `embedding_size` numbers, and a linear layer to `width` reads them all.
+    """Embeds each sticker's colour in `embedding_size` numbers and applies a linear layer to `width`.
 
-    The two are one linear map of the one-hot stickers, and so one matrix product per batch. A lookup would do for the
-    values, but its gradient is a scatter-add, in which all stickers of a batch compete for a few rows.
+    Both together are one linear map of the one-hot stickers, and so one matrix product per batch. A lookup would give
+    the same values, but its gradient is a scatter-add in which all stickers of a batch compete for a few rows.
     """
 
     width: int
@@ -157,7 +157,7 @@ class StickerLayer(nn.Module):
 
 
 class CubeTorso(nn.Module):
-    """Rubik's cube: each sticker's colour becomes `embedding_size` numbers, and a residual MLP reads them all."""
+    """Rubik's cube: each sticker's colour is embedded in `embedding_size` numbers, the input of a residual MLP."""
 
     width: int = 512
     num_layers: int = 2
@@ -183,9 +183,9 @@ class CubeTorso(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A grid of cell kinds, one-hot, through groups of [convolution, residual block x `blocks_per_group`], flattened.
+    """ResNet over a grid of cell kinds: groups of [convolution, residual block x `blocks_per_group`], then flattened.
 
-    Strides are 1 and borders are padded, so the grid keeps its size, whatever that is.
+    Strides are 1 and borders are padded: a grid of any size keeps its size.
     """
 
     channels: Sequence[int] = (256, 256, 512, 512)
