@@ -1,7 +1,7 @@
 """The kinds of joints between a link and its parent: constants, forces and coordinates.
 
 `Free` is a body without a joint; `Hinge` has one axis of rotation. A further kind needs constants and a reader, a
-force, coordinates, and entries in `NUM_POSITIONS` and `NUM_VELOCITIES`.
+force, coordinates, and branches in `num_positions` and `num_velocities`.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -56,9 +56,15 @@ class Hinge(NamedTuple):
 
 Joint: TypeAlias = Free | Hinge
 
-#: Joint positions q and velocities qd of each kind. A free body has a quaternion but three angular velocities.
-NUM_POSITIONS: dict[type, int] = {Free: 7, Hinge: 1}
-NUM_VELOCITIES: dict[type, int] = {Free: 6, Hinge: 1}
+
+def num_positions(joint: Joint) -> int:
+    """Number of joint positions q. A free body has three coordinates and a quaternion."""
+    return 7 if isinstance(joint, Free) else 1
+
+
+def num_velocities(joint: Joint) -> int:
+    """Number of joint velocities qd."""
+    return 6 if isinstance(joint, Free) else 1
 
 
 def hinge_force(

@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from spo.environments.spring.bodies import NUMBERS_PER_BODY
 from spo.environments.spring.groups import Group, group_width
-from spo.environments.spring.joints import NUM_POSITIONS, NUM_VELOCITIES
+from spo.environments.spring.joints import num_positions, num_velocities
 from spo.environments.spring.system import System
 
 
@@ -22,7 +22,7 @@ class Layout(NamedTuple):
     rows_from_numbers: Int[np.ndarray, "rows_in width"]  # the index of the number at each place of the rows
     numbers_from_rows: Int[np.ndarray, " numbers_out"]  # the place of each number, counted through the rows
     num_rows_out: int
-    num_positions: int
+    num_q: int  # joint positions of all links
 
 
 def make_layout(system: System, groups: Sequence[Group]) -> Layout:
@@ -45,11 +45,10 @@ def make_layout(system: System, groups: Sequence[Group]) -> Layout:
     ]
 
     place = {link: (index, member) for index, group in enumerate(groups) for member, link in enumerate(group.members)}
-    kinds = [type(group.link.joint) for group in groups]
     rows_per_group = (
         [NUMBERS_PER_BODY] * len(groups),
-        [NUM_POSITIONS[kind] for kind in kinds],
-        [NUM_VELOCITIES[kind] for kind in kinds],
+        [num_positions(group.link.joint) for group in groups],
+        [num_velocities(group.link.joint) for group in groups],
     )
     numbers_from_rows: list[int] = []
     row = 0
@@ -58,5 +57,5 @@ def make_layout(system: System, groups: Sequence[Group]) -> Layout:
         for index, member in (place[link] for link in range(num_links)):
             numbers_from_rows += [width * (first_rows[index] + number) + member for number in range(counts[index])]
         row = first_rows[-1]
-    num_positions = sum(NUM_POSITIONS[type(link.joint)] for link in system.links)
-    return Layout(width, np.array(rows_from_numbers), np.array(numbers_from_rows), int(row), num_positions)
+    num_q = sum(num_positions(link.joint) for link in system.links)
+    return Layout(width, np.array(rows_from_numbers), np.array(numbers_from_rows), int(row), num_q)

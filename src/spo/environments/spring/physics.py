@@ -72,7 +72,7 @@ def spring_physics(
     except ValueError as error:
         raise ValueError(f"The fused spring physics does not support this system: {error}.") from error
     layout = make_layout(constants, groups)
-    num_links, num_q = len(constants.links), layout.num_positions
+    num_links, num_q = len(constants.links), layout.num_q
     num_numbers = num_links * NUMBERS_PER_BODY
     shape = KernelShape(block_size, num_warps)
     advance_batch = _batched_advance(constants, groups, layout, num_substeps, implementation, shape)

@@ -8,11 +8,12 @@ import numpy as np
 
 from spo.environments.spring.arithmetic import Number, Vector, as_floats
 from spo.environments.spring.contacts import Contact, read_contacts
-from spo.environments.spring.joints import NUM_VELOCITIES, Free, Hinge, Joint, check_free, read_hinge
+from spo.environments.spring.joints import Free, Joint, check_free, read_hinge
 from spo.environments.spring.motors import Motor, read_motors
 
-#: The kind of joint of each letter in `System.link_types`. Brax writes "2" and "3" for two and three hinges or slides.
-_JOINT_OF_LETTER: dict[str, type] = {"f": Free, "1": Hinge}
+#: Degrees of freedom of each supported letter in Brax's `link_types`: a free body, or one hinge. Brax writes "2" and
+#: "3" for two and three hinges or slides.
+_NUM_DOFS = {"f": 6, "1": 1}
 
 
 class Link(NamedTuple):
@@ -46,15 +47,15 @@ def read_system(system: Any) -> System:
     """Reads the constants of a Brax system. Raises ValueError for anything that this package does not compute."""
     _check_supported(system)
     link_types = str(system.link_types)
-    kinds = [_JOINT_OF_LETTER[letter] for letter in link_types]
     link, dof = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (system.link, system.dof))
     parents = tuple(map(int, system.link_parents))
-    first_dof = np.cumsum([0, *(NUM_VELOCITIES[kind] for kind in kinds)])
-    motors = read_motors(system, {int(first_dof[index]): index for index, kind in enumerate(kinds) if kind is Hinge})
+    first_dof = np.cumsum([0, *(_NUM_DOFS[letter] for letter in link_types)])
+    link_of_dof = {int(first_dof[index]): index for index, letter in enumerate(link_types) if letter == "1"}
+    motors = read_motors(system, link_of_dof)
     contacts = read_contacts(system, link.inertia.transform.pos)
 
     def read_joint(index: int) -> Joint:
-        if kinds[index] is Hinge:
+        if link_types[index] == "1":
             return read_hinge(link, dof, index, parents[index], first_dof[index])
         check_free(link, index, parents[index])
         return Free()
@@ -67,16 +68,14 @@ def read_system(system: Any) -> System:
             centre_of_mass=as_floats(link.inertia.transform.pos[index]),
             inverse_mass=as_floats(1.0 / link.inertia.mass[index] ** (1.0 - float(system.spring_mass_scale))),
         )
-        for index in range(len(kinds))
+        for index in range(len(link_types))
     )
     return System(_read_shared(system), links, parents, driven_links=tuple(motors))
 
 
 def _check_supported(system: Any) -> None:
-    if unknown := sorted(set(str(system.link_types)) - _JOINT_OF_LETTER.keys()):
-        raise ValueError(
-            f"it has joints of {' and '.join(unknown)} degrees of freedom, only one or a free body is done"
-        )
+    if unknown := sorted(set(str(system.link_types)) - _NUM_DOFS.keys()):
+        raise ValueError(f"it has joints of {' and '.join(unknown)} degrees of freedom")
     if system.enable_fluid:
         raise ValueError("it moves in a fluid")
     if np.any(system.actuator.bias_q) or np.any(system.actuator.bias_qd):
