@@ -1,7 +1,7 @@
-"""The families of action distributions against scipy and numerical integration.
+"""Families of action distributions against scipy and numerical integration.
 
-Statistical tests fix their seeds, so they pass or fail for good. Their threshold is a p-value of 1e-4: the chance that
-a right implementation would have failed with a seed chosen blindly is 1 in 10 000 per test.
+Statistical tests have fixed seeds: their result does not change. Their threshold is a p-value of 1e-4: with a random
+seed, a correct implementation fails each of them with a probability of 1 in 10 000.
 """
 
 import jax
@@ -41,7 +41,7 @@ def softmax(logits):
 # --- Categorical ------------------------------------------------------------------------------------------------------
 
 
-def test_masked_logits_change_nothing_but_the_invalid():
+def test_masked_logits_change_invalid_actions_only():
     np.testing.assert_array_equal(MASKED, np.where(MASK, LOGITS, -np.inf))
     batch = masked_logits(jnp.stack([LOGITS, OTHER_LOGITS]), jnp.stack([MASK, ~MASK]))
     np.testing.assert_array_equal(np.isneginf(batch), [~MASK, MASK])
@@ -64,7 +64,7 @@ def test_categorical_log_prob_and_entropy_match_scipy(logits):
     [
         (LOGITS, OTHER_LOGITS),
         (MASKED, OTHER_MASKED),
-        (MASKED, OTHER_LOGITS),  # q may allow what p does not
+        (MASKED, OTHER_LOGITS),  # q may allow actions that p does not
         (jnp.asarray([50.0, 0.0]), jnp.asarray([0.0, 0.0])),
     ],
 )
@@ -74,7 +74,7 @@ def test_categorical_kl_matches_scipy(p, q):
     np.testing.assert_allclose(categorical.kl(p, p), 0.0, atol=1e-7)
 
 
-def test_categorical_kl_is_infinite_where_q_forbids_what_p_allows():
+def test_categorical_kl_is_infinite_if_q_forbids_an_action_of_p():
     assert categorical.kl(LOGITS, MASKED) == np.inf
 
 
@@ -95,7 +95,7 @@ def test_categorical_sampling_frequencies(logits):
     assert stats.chisquare(counts[possible], expected).pvalue > FALSE_ALARM_RATE
 
 
-def test_masked_actions_are_never_drawn_however_large_their_logits():
+def test_masked_actions_are_never_sampled_however_large_their_logits():
     mask = jnp.asarray([False, True, False, True])
     logits = masked_logits(jnp.asarray([1e6, -1e6, 30.0, -1e6]), mask)
     draws = jax.vmap(categorical.sample, in_axes=(0, None))(jax.random.split(KEY, 5_000), logits)
@@ -103,8 +103,8 @@ def test_masked_actions_are_never_drawn_however_large_their_logits():
     assert categorical.mode(logits) in (1, 3)
 
 
-def test_categorical_gradients_are_finite_and_right_under_a_mask():
-    """The gradient through a mask is that of the smaller problem without the invalid actions, and 0 for them."""
+def test_categorical_gradients_are_finite_and_correct_under_a_mask():
+    """The gradient through a mask is that of the problem without the invalid actions, and 0 for them."""
     kept = np.flatnonzero(MASK)
     other_kept = OTHER_LOGITS[kept]
     pairs = [
@@ -130,7 +130,7 @@ def test_categorical_gradients_are_finite_and_right_under_a_mask():
 
 
 def test_categorical_gradients_of_minus_infinity_itself_are_not_nan():
-    """The logits that reach a loss may already hold -inf, with no mask in between."""
+    """The logits of a loss may contain -inf themselves, without a mask in between."""
     for function in (
         categorical.entropy,
         lambda logits: categorical.log_prob(logits, jnp.asarray(0)),
@@ -167,7 +167,7 @@ def test_categorical_mode_num_actions_and_environment():
 # --- Root noise -------------------------------------------------------------------------------------------------------
 
 
-def test_mixing_is_of_probabilities():
+def test_probabilities_are_mixed_not_logits():
     noise = jnp.asarray([0.1, 0.2, 0.3, 0.15, 0.25])
     mixed = mix_log_probabilities(LOGITS, noise, 0.25)
     np.testing.assert_allclose(np.exp(mixed), 0.75 * softmax(LOGITS) + 0.25 * np.asarray(noise), rtol=1e-5)
@@ -182,22 +182,22 @@ def test_mixing_is_exact_at_the_ends_and_at_zero():
     np.testing.assert_array_equal(np.isneginf(mixed), ~MASK)
 
 
-def test_mixing_keeps_batches_apart():
+def test_mixing_works_on_batches():
     logits, noise = jnp.stack([LOGITS, OTHER_LOGITS]), jnp.full((2, 5), 0.2)
     mixed = mix_log_probabilities(logits, noise, 0.3)
     for row in range(2):
         np.testing.assert_allclose(mixed[row], mix_log_probabilities(logits[row], noise[row], 0.3), rtol=1e-6)
 
 
-def test_dirichlet_noise_leaves_a_greedy_action_its_share():
+def test_dirichlet_noise_keeps_most_of_a_greedy_action():
     """Logits [6, 0, 0, 0], weight .25: the greedy action keeps .75 * .9926 + .25 / 4 = .807 in expectation."""
     logits = jnp.asarray([6.0, 0.0, 0.0, 0.0])
     expected = 0.75 * np.exp(6.0) / (np.exp(6.0) + 3.0) + 0.25 * 0.25
     assert round(expected, 2) == 0.81
-    # The mixture is linear in the noise, so that the mean of Dirichlet(.03), uniform, gives the expectation exactly ...
+    # The mixture is linear in the noise: the mean of Dirichlet(.03), which is uniform, gives the expectation exactly.
     at_the_mean = np.exp(mix_log_probabilities(logits, jnp.full(4, 0.25), 0.25))[0]
     np.testing.assert_allclose(at_the_mean, expected, rtol=1e-6)
-    # ... and draws agree with it. float64 on the host: Dirichlet(.03) has draws that float32 rounds to 0 and 1.
+    # Samples agree with it. They are in float64 on the host: float32 rounds some of them to 0 and 1.
     noise = np.random.default_rng(0).dirichlet(np.full(4, 0.03), 20_000)
     greedy = np.exp(mix_log_probabilities(jnp.tile(logits, (20_000, 1)), jnp.asarray(noise, jnp.float32), 0.25))[:, 0]
     assert stats.ttest_1samp(greedy, expected).pvalue > FALSE_ALARM_RATE
@@ -269,7 +269,7 @@ ONE = Gaussian(jnp.asarray([0.4]), jnp.asarray([0.6]))
 
 
 def squashed_density(action, params=ONE):
-    """The density of the environment's action by the change of variables, written in terms of that action."""
+    """Returns the density of the environment's action by the change of variables, as a function of that action."""
     unit = (action - LOW) / (HIGH - LOW) * 2.0 - 1.0
     raw = np.arctanh(unit)
     slope = (1.0 - unit**2) * (HIGH - LOW) / 2.0
@@ -297,7 +297,7 @@ def test_tanh_gaussian_density_integrates_to_the_probability_of_each_interval():
         np.testing.assert_allclose(actual, probability, atol=2e-4)
 
 
-def test_tanh_gaussian_dimensions_add_up():
+def test_tanh_gaussian_sums_over_dimensions():
     action = jnp.asarray([0.3, -0.8])
     parts = [SQUASHED.log_prob(Gaussian(P.mean[d : d + 1], P.scale[d : d + 1]), action[d : d + 1]) for d in range(2)]
     np.testing.assert_allclose(SQUASHED.log_prob(P, action), sum(parts), rtol=1e-5)
@@ -316,7 +316,7 @@ def test_tanh_gaussian_kl_is_that_of_the_squashed_densities():
 
 
 def test_tanh_gaussian_entropy_is_exact_for_small_scales():
-    """The estimate at the mean is off by the curvature of the squashing, of the order of scale squared."""
+    """The error of the estimate at the mean is of the order of the scale squared."""
 
     def true_entropy(params):
         normal = stats.norm(float(params.mean[0]), float(params.scale[0]))
@@ -340,13 +340,13 @@ def test_tanh_gaussian_samples_pass_kolmogorov_smirnov_in_the_environment():
     draws = jax.vmap(SQUASHED.sample, in_axes=(0, None))(jax.random.split(KEY, 10_000), P)
     actions = np.asarray(SQUASHED.to_environment(draws), np.float64)
     for dimension, normal in enumerate(normals(P)):
-        # The CDF of a monotone function of a normal is the normal's at the inverse; the ends round to the bounds.
+        # The CDF of a monotone function of a normal is the normal's CDF at the inverse; the ends round to the bounds.
         unit = np.clip((actions[:, dimension] - LOW) / (HIGH - LOW) * 2.0 - 1.0, -1.0 + 1e-7, 1.0 - 1e-7)
         assert stats.kstest(normal.cdf(np.arctanh(unit)), "uniform").pvalue > FALSE_ALARM_RATE
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (LOW, HIGH), (0.0, 0.5), (-7.0, -6.0)])
-def test_actions_reach_the_bounds_and_never_pass_them(low, high):
+def test_actions_reach_the_bounds_and_never_exceed_them(low, high):
     family = tanh_gaussian(low, high)
     raw = jnp.asarray([-np.inf, -1e4, -1.0, 0.0, 1.0, 1e4, np.inf])
     actions = np.asarray(family.to_environment(raw))
@@ -359,7 +359,7 @@ def test_actions_reach_the_bounds_and_never_pass_them(low, high):
 
 
 @pytest.mark.parametrize("extreme", [-300.0, -20.0, 20.0, 300.0])
-def test_extreme_raw_actions_stay_finite_and_right(extreme):
+def test_extreme_raw_actions_have_finite_and_correct_densities(extreme):
     raw = jnp.asarray([extreme])
     value, (by_params, by_action) = jax.value_and_grad(SQUASHED.log_prob, argnums=(0, 1))(ONE, raw)
     # For large |u| the slope 1 - tanh(u)^2 is 4 exp(-2|u|).
@@ -381,7 +381,7 @@ def test_tanh_gaussian_needs_an_interval():
             tanh_gaussian(low, high)
 
 
-def test_tanh_gaussian_may_be_made_while_tracing():
+def test_tanh_gaussian_can_be_made_while_tracing():
     action = jax.jit(lambda raw: tanh_gaussian(LOW, HIGH).to_environment(raw))(jnp.zeros(1))
     np.testing.assert_allclose(action, (LOW + HIGH) / 2.0)
 
@@ -392,8 +392,8 @@ def test_tanh_gaussian_may_be_made_while_tracing():
 @pytest.mark.parametrize(
     ("family", "params"), [(categorical, MASKED), (gaussian, P), (SQUASHED, P)], ids=["categorical", "gaussian", "tanh"]
 )
-def test_every_family_keeps_the_contract(family, params):
-    """Same key same draw, scalars out, vmap is a loop, and the mode is where the handled density peaks."""
+def test_every_family_satisfies_the_contract(family, params):
+    """Equal keys give equal samples, outputs are scalars, vmap is a loop, and the mode has the largest density."""
     keys = jax.random.split(KEY, 4)
     draws = jax.vmap(family.sample, in_axes=(0, None))(keys, params)
     scores = jax.vmap(family.log_prob, in_axes=(None, 0))(params, draws)

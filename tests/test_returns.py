@@ -1,4 +1,4 @@
-"""Targets and advantages, against sums written out forwards, stored rlax figures, and numbers worked out by hand."""
+"""Targets and advantages against explicit sums, stored numbers of rlax, and results by hand."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def arrays(numbers, *names):
 
 @st.composite
 def trajectories(draw):
-    """A trajectory of T steps with ends anywhere, every number drawn apart."""
+    """Returns a random trajectory of T steps with ends anywhere."""
 
     def numbers():
         return np.asarray(draw(st.lists(st.floats(-5, 5, width=32), min_size=T, max_size=T)), np.float32)
@@ -41,7 +41,7 @@ def trajectories(draw):
 
 
 def steps_until_end(ended, t):
-    """t, t + 1, ... up to and with the step that ends the episode, or the last of the trajectory."""
+    """Returns t, t + 1, ... up to the step that ends the episode, or the last of the trajectory."""
     for k in range(t, len(ended)):
         yield k
         if ended[k]:
@@ -49,7 +49,7 @@ def steps_until_end(ended, t):
 
 
 def forward_lambda_return(x, t, gamma, lambda_):
-    """The lambda-return as the mixture of n-step returns it is defined by."""
+    """Returns the lambda-return by its definition: a mixture of n-step returns."""
     steps = list(steps_until_end(x["terminated"] | x["truncated"], t))
     discounted_rewards, n_step_returns = 0.0, []
     for n, k in enumerate(steps):
@@ -63,7 +63,7 @@ def forward_lambda_return(x, t, gamma, lambda_):
 
 
 def contiguous(x):
-    """Inside an episode the value of the next observation is the value at the next step, as in a real rollout."""
+    """Sets the next value inside an episode to the value of the next step, as in a real rollout."""
     ended = x["terminated"] | x["truncated"]
     return x | {"next_values": np.where(ended, x["next_values"], np.append(x["values"][1:], x["next_values"][-1]))}
 
@@ -87,7 +87,7 @@ def test_gae_agrees_with_rlax():
 
 
 def test_gae_by_hand():
-    # Two steps to a time limit whose last observation is worth 8, then two steps to a termination.
+    # Two steps to a time limit with a last observation of value 8, then two steps to a termination.
     advantages, targets = gae(
         rewards=jnp.asarray([1.0, 2.0, 3.0, 4.0]),
         values=jnp.asarray([10.0, 20.0, 30.0, 40.0]),
@@ -123,7 +123,7 @@ def test_lambda_one_is_the_discounted_return_with_a_bootstrap_at_its_end(x, gamm
 
 
 def forward_retrace(x, t, gamma, lambda_):
-    """Munos et al. (2016): Q + Σ_k γ^k (Π c) δ_k, the product over the actions after the first."""
+    """Returns Q + Σ_k γ^k (Π c) δ_k (Munos et al., 2016), with the product over the actions after the first."""
     total, coefficient = x["q_values"][t], 1.0
     for k in steps_until_end(x["terminated"] | x["truncated"], t):
         if k > t:
@@ -154,7 +154,7 @@ def test_retrace_by_hand():
     targets = retrace(
         q_values=jnp.asarray([10.0, 20.0, 30.0]),
         next_values=jnp.asarray([4.0, 6.0, 8.0]),
-        # The first ratio scores an action whose value is the starting point: it must not matter.
+        # The first ratio belongs to the action whose Q value is the target: it must not matter.
         log_ratios=jnp.asarray([-50.0, np.log(0.5), 3.0]),
         rewards=jnp.asarray([1.0, 2.0, 3.0]),
         terminated=jnp.zeros(3, bool),
@@ -198,7 +198,7 @@ def test_an_end_of_either_kind_keeps_the_next_episode_out_and_only_truncation_bo
         np.testing.assert_allclose(change, gamma if end == "truncated" else 0.0, atol=1e-5)
 
 
-def test_what_a_network_says_of_a_terminal_observation_never_counts():
+def test_the_value_of_a_terminal_observation_never_counts():
     x = arrays(RLAX["gae"], "rewards", "values", "next_values", "terminated", "truncated")
     poisoned = x | {"next_values": jnp.where(x["terminated"], jnp.nan, x["next_values"])}
     for one, other in zip(*(gae(**y, gamma=0.9, gae_lambda=0.8) for y in (x, poisoned)), strict=True):
@@ -220,7 +220,7 @@ def test_soft_value_is_the_entropy_regularised_mean_of_its_own_policy(temperatur
     np.testing.assert_allclose(soft_value(jnp.asarray(Q_VALUES), temperature), expected, rtol=1e-5)
 
 
-def test_every_action_of_the_soft_optimal_policy_shows_the_same_soft_value():
+def test_every_action_of_the_soft_optimal_policy_has_the_same_soft_value():
     temperature = 0.7
     log_probs = jax.nn.log_softmax(jnp.asarray(Q_VALUES) / temperature)
     expected = soft_value(jnp.asarray(Q_VALUES), temperature)
@@ -231,7 +231,7 @@ def test_every_action_of_the_soft_optimal_policy_shows_the_same_soft_value():
     np.testing.assert_allclose(by_hand, (1.5 + 6.5) / 2)
 
 
-def test_an_invalid_action_has_no_part_in_the_soft_value():
+def test_an_invalid_action_does_not_count_in_the_soft_value():
     masked = jnp.append(jnp.asarray(Q_VALUES), -jnp.inf)
     np.testing.assert_allclose(soft_value(masked, 0.5), soft_value(jnp.asarray(Q_VALUES), 0.5), rtol=1e-6)
     gradient = jax.grad(soft_value)(masked, 0.5)

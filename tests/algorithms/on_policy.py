@@ -1,8 +1,4 @@
-"""What PPO and V-MPO are tested with beside the probes.
-
-An iteration on a rollout of given numbers, with a network that is a table: so every quantity of an update can be
-written down by hand. And a world of which a time limit lets only pieces be seen.
-"""
+"""Helpers of the tests of PPO and V-MPO: an iteration on a given rollout, and an environment with a time limit."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -14,39 +10,17 @@ import numpy as np
 import optax
 import pytest
 
+from algorithms.tables import DISCRETE
 from oracles.tiny_answers import solve
 from spo.acting import Experience
 from spo.algorithms import updates
-from spo.algorithms.base import DEVICE_AXIS, Algorithm, Setting, TrainState
-from spo.distributions import categorical, masked_logits
-from spo.environments.tiny import TabularMDP, tabular, tiny
-from spo.networks import ActorCritic, ActorCriticParams, mlp_architecture
+from spo.algorithms.base import DEVICE_AXIS, Algorithm, Setting
+from spo.environments.tiny import TabularMDP, tabular
+from spo.networks import ActorCritic, mlp_architecture
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import Experiment
 from spo.training.trainer import Trainer
 from spo.types import TimeStep
-
-#: Four states (one of them terminal) and three actions.
-TASK = tiny("context")
-
-
-def table_network(logits: np.ndarray, values: np.ndarray) -> ActorCritic:
-    """Logits [S, A] and values [S] are the parameters; observations are one-hot."""
-    start = ActorCriticParams({}, jnp.asarray(logits, jnp.float32), jnp.asarray(values, jnp.float32))
-
-    def actor(params: ActorCriticParams, observation: Any, mask: Any) -> Any:
-        return masked_logits(observation @ params.actor, mask)
-
-    def critic(params: ActorCriticParams, observation: Any) -> Any:
-        return observation @ params.critic
-
-    return ActorCritic(
-        init=lambda *_: start,
-        actor=actor,
-        critic=critic,
-        both=lambda params, observation, mask: (actor(params, observation, mask), critic(params, observation)),
-        distribution=categorical,
-    )
 
 
 def make_on_table(
@@ -57,7 +31,10 @@ def make_on_table(
     network: ActorCritic,
     experience: Experience,
 ) -> Algorithm:
-    """The algorithm with leaves [device, T, E, ...] for experience, and plain gradient descent for Adam."""
+    """Returns the algorithm with a table for a network, plain gradient descent for Adam, and a given rollout.
+
+    Leaves of `experience` are [device, T, E, ...].
+    """
 
     def fixed_rollout(environment: Any, decide: Any, worker: Any, length: int) -> Any:
         del environment, decide, length
@@ -74,31 +51,19 @@ def make_on_table(
     if hasattr(module, "adam"):
         monkeypatch.setattr(module, "adam", descent)
     num_devices = experience.reward.shape[0]
-    return make(Setting(TASK, mlp_architecture(), total_env_steps=1e4, num_devices=num_devices), config)
-
-
-# Devices are an axis of `vmap` here, which is all that they are to an algorithm.
-def run(algorithm: Algorithm, num_devices: int, num_steps: int = 1) -> list[tuple[TrainState, dict[str, Any]]]:
-    """States and metrics [device, ...] after each step; the first state is the start."""
-    start = jax.vmap(lambda key: algorithm.init(jax.random.key(0), key), axis_name=DEVICE_AXIS)(
-        jax.random.split(jax.random.key(1), num_devices)
-    )
-    step = jax.jit(jax.vmap(algorithm.step, axis_name=DEVICE_AXIS))
-    seen: list[tuple[TrainState, dict[str, Any]]] = [(start, {})]
-    for _ in range(num_steps):
-        seen.append(step(seen[-1][0]))
-    return seen
+    return make(Setting(DISCRETE, mlp_architecture(), total_env_steps=1e4, num_devices=num_devices), config)
 
 
 def over_devices(experience: Experience, num_devices: int) -> Experience:
-    """Experience [1, T, E, ...] of one device as that of several, which have E / num_devices environments each."""
+    """Returns the experience [1, T, E, ...] of one device, split over several: E / num_devices environments each."""
     return jax.tree.map(lambda x: np.swapaxes(x.reshape(x.shape[1], num_devices, -1, *x.shape[3:]), 0, 1), experience)
 
 
 def values_behind_a_time_limit(algorithm: str, config: Any, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values learnt [seed, state] and true ones [state] of a ring of four states, whatever is done.
+    """Returns learnt values [seed, state] and true values [state] of a ring of four states.
 
-    One of them pays 1. Episodes start anywhere and are cut after three steps, mostly in the midst of a rollout.
+    Actions have no effect, and one state pays 1. Episodes start anywhere and are cut after three steps, mostly inside
+    a rollout.
     """
     num_states = 4
     following = np.roll(np.eye(num_states), 1, axis=1)

@@ -1,7 +1,7 @@
-"""Worlds whose answers are known, put to any algorithm: does it learn the value and the action of each?
+"""Environments with known answers, for all algorithms: does it learn the values and the best actions?
 
-Values and actions are those of the bare policy, without search, and of every seed. Seeds are fixed: there is no false
-alarm short of other rounding.
+Values and actions are those of the policy, without search, for every seed. Seeds are fixed: only different rounding can
+change a result.
 """
 
 import functools
@@ -22,7 +22,7 @@ GAMMA = 0.9
 
 
 class Probe(NamedTuple):
-    """What is asked in a world: after so many iterations, values and continuous actions no further off than this."""
+    """Number of iterations, and the largest errors of values and of continuous actions after them."""
 
     iterations: int = 60
     value_error: float = 0.05
@@ -35,7 +35,7 @@ def names(fast: dict[str, Probe], slow: dict[str, Probe]) -> list[Any]:
 
 @functools.cache
 def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values [seed, K] and most likely actions [seed, K, ...] at the known observations, after training."""
+    """Returns values [seed, K] and greedy actions [seed, K, ...] at the known observations, after training."""
     trainer = Trainer(
         Experiment(
             task=f"tiny/{name}",
@@ -64,7 +64,7 @@ def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.
 
     def look(learner: Any) -> tuple[Array, Array]:
         key = jax.random.key(1)
-        # Without search nothing looks at the state of the world.
+        # Without search, the state of the environment is not used.
         actions = made.act(learner, key, None, timesteps, use_search=False, greedy=True)
         return made.value(learner, key, timesteps), actions
 
@@ -77,7 +77,7 @@ def is_continuous(name: str) -> bool:
 
 
 def on_the_way(name: str) -> np.ndarray:
-    """The known observations that optimal play comes by [K]. What it never sees it need not know."""
+    """Returns a mask [K] of the known observations that optimal behaviour reaches. Others are not tested."""
     if is_continuous(name):
         answer = known_answer(name, GAMMA)
         if name != "continuous_credit":
@@ -94,7 +94,7 @@ def on_the_way(name: str) -> np.ndarray:
 
 
 def check(algorithm: str, config: Any, name: str, probe: Probe) -> None:
-    """`config` is one whose discount is GAMMA."""
+    """Trains and compares with the known answers. The discount factor of `config` must be GAMMA."""
     answer, seen = known_answer(name, GAMMA), on_the_way(name)
     values, actions = learnt(algorithm, config, name, probe.iterations)
     np.testing.assert_allclose(values[:, seen], np.tile(answer.values[seen], (2, 1)), atol=probe.value_error)

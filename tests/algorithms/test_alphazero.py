@@ -1,4 +1,4 @@
-"""The tree search against enumeration, what is learned from it against NumPy, and worlds whose answers are known."""
+"""AlphaZero: the tree search against enumeration, losses against NumPy, and environments with known answers."""
 
 import dataclasses
 import functools
@@ -34,7 +34,7 @@ both_searches = pytest.mark.parametrize("name", SEARCHES)
 
 # --- The search -------------------------------------------------------------------------------------------------------
 class Tables(NamedTuple):
-    """A world with a time limit, a policy and a value function, all as tables."""
+    """An environment with a time limit, a policy and a value function, all as tables."""
 
     mdp: TabularMDP
     time_limit: int
@@ -64,7 +64,7 @@ def tables(mdp: TabularMDP, time_limit: int, logits: Any, values: Any) -> Tables
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
 @both_searches
 def test_value_of_a_path_without_choice(name: str, end: str):
-    """One action. The first simulation sees one step, all others two: then the episode ends, whichever way."""
+    """One action. The first simulation reaches one step, all others two: then the episode ends, in either way."""
     num_states = 3 if end == "terminated" else 6
     states = np.arange(num_states)
     mdp = TabularMDP(
@@ -75,9 +75,9 @@ def test_value_of_a_path_without_choice(name: str, end: str):
         start_probabilities=np.eye(num_states)[0],
     )
     values = np.array([0.7, -2.0, 4.0, 8.0, 16.0, 32.0])[:num_states]
-    world = tables(mdp, 2, np.zeros((num_states, 1)), values)
+    table = tables(mdp, 2, np.zeros((num_states, 1)), values)
     search = functools.partial(SEARCHES[name], num_simulations=9, gamma=GAMMA)
-    output = jax.jit(lambda key: search(key, world.root([0]), world.model))(jax.random.key(0))
+    output = jax.jit(lambda key: search(key, table.root([0]), table.model))(jax.random.key(0))
 
     one_step = 0.3 + GAMMA * values[1]
     two_steps = 0.3 + GAMMA * (1.3 + GAMMA * (0.0 if end == "terminated" else values[2]))
@@ -85,7 +85,7 @@ def test_value_of_a_path_without_choice(name: str, end: str):
 
 
 def enumerate_values(mdp: TabularMDP, values: np.ndarray, row: int, steps_left: int) -> np.ndarray:
-    """Q [A] of the best play within a time limit that bootstraps, by trying everything. -inf: invalid."""
+    """Returns Q [A] of the best behaviour within a time limit that bootstraps, by trying everything. -inf: invalid."""
     q_values = np.full(mdp.rewards.shape[1], -np.inf)
     for action in np.flatnonzero(mdp.mask[row]):
         following = np.flatnonzero(mdp.transition_probabilities[row, action])[0]
@@ -101,19 +101,19 @@ def enumerate_values(mdp: TabularMDP, values: np.ndarray, row: int, steps_left: 
 
 @both_searches
 def test_finds_what_enumeration_finds(name: str):
-    """Random policies and values of a tree whose every node has an end: some paths terminate, the others are cut."""
+    """Random policies and values on a tree in which every node has an end: some paths terminate, others are cut."""
     mdp = tiny_mdp("tree")
     rng = np.random.default_rng(0)
 
     @jax.jit
     def search(key: Array, logits: Array, values: Array) -> TreeSearchOutput:
-        world = Tables(mdp, 2, logits, values)
-        return SEARCHES[name](key, world.root([0]), world.model, num_simulations=400, gamma=GAMMA)
+        table = Tables(mdp, 2, logits, values)
+        return SEARCHES[name](key, table.root([0]), table.model, num_simulations=400, gamma=GAMMA)
 
     for seed in range(16):
         logits, values = 0.3 * rng.normal(size=mdp.rewards.shape), rng.normal(size=len(mdp.terminal))
-        logits[mdp.terminal], values[mdp.terminal] = np.nan, np.nan  # nobody may ask there
-        # Where paths are cut values are anything. Before, they are roughly right: if they mislead, it takes longer.
+        logits[mdp.terminal], values[mdp.terminal] = np.nan, np.nan  # must never be used
+        # Where paths are cut, values are random. Before that they are roughly right: misleading ones need more search.
         for row in np.unique(np.argmax(mdp.transition_probabilities[0], axis=1)):
             if not mdp.terminal[row]:
                 values[row] = enumerate_values(mdp, values, row, steps_left=1).max() + rng.normal(scale=0.1)
@@ -122,45 +122,45 @@ def test_finds_what_enumeration_finds(name: str):
         assert output.action[0] == np.argmax(output.weights[0]) == np.argmax(q_values)
         np.testing.assert_allclose(np.sum(output.weights), 1.0, rtol=1e-6)
         assert output.visits.sum() == 400
-        if name == "puct":  # its visits go to the best action in the end; detours are part of the mean
+        if name == "puct":  # most visits are of the best action; the others are part of the mean
             np.testing.assert_allclose(output.value[0], q_values.max(), atol=0.25)
 
 
 @both_searches
-def test_invalid_actions_and_what_follows_an_end_are_never_looked_at(name: str):
-    """An invalid action gives NaN, at the root and below, and so does a step after an end."""
+def test_invalid_actions_and_steps_after_an_end_are_never_used(name: str):
+    """Invalid actions give NaN, at the root and below, and so do steps after an end."""
     mdp = tiny_mdp("masked")
-    world = tables(mdp, 2, np.zeros(mdp.rewards.shape), np.zeros(len(mdp.terminal)))
+    table = tables(mdp, 2, np.zeros(mdp.rewards.shape), np.zeros(len(mdp.terminal)))
     ended = jnp.asarray(mdp.terminal)
 
     def strict_model(key: Any, state: EpisodeLimitState, action: Any) -> ModelOutput:
-        step = world.model(key, state, action)
+        step = table.model(key, state, action)
         row = state.inner.row
         forbidden = ~jnp.asarray(mdp.mask)[row, action] | ended[row] | (state.steps >= 2)
         spoil = functools.partial(jnp.where, forbidden, jnp.nan)
         return step._replace(reward=spoil(step.reward), value=spoil(step.value), prior=spoil(step.prior))
 
     search = functools.partial(SEARCHES[name], num_simulations=64, gamma=GAMMA)
-    output = jax.jit(lambda key: search(key, world.root([0, 1]), strict_model))(jax.random.key(0))
+    output = jax.jit(lambda key: search(key, table.root([0, 1]), strict_model))(jax.random.key(0))
     for leaf in (output.value, output.weights, output.visits):
         assert np.all(np.isfinite(leaf))
     assert np.all(output.weights[~mdp.mask[:2]] == 0.0)
     assert np.array_equal(output.visits > 0, mdp.mask[:2])
 
 
-def test_draws_follow_the_visits_and_the_greedy_action_is_the_most_visited():
-    """4000 roots are alike. False alarm: 1 in 5000 (four standard deviations, three actions)."""
+def test_samples_follow_the_visits_and_the_greedy_action_is_the_most_visited():
+    """All 4000 roots are equal. False alarm: 1 in 5000 (four standard deviations, three actions)."""
     mdp = tiny_mdp("context")
-    world = tables(mdp, 1, np.zeros(mdp.rewards.shape), np.zeros(len(mdp.terminal)))
+    table = tables(mdp, 1, np.zeros(mdp.rewards.shape), np.zeros(len(mdp.terminal)))
     search = functools.partial(
-        puct_search, root=world.root(4000 * [1]), model_fn=world.model, num_simulations=8, gamma=GAMMA
+        puct_search, root=table.root(4000 * [1]), model_fn=table.model, num_simulations=8, gamma=GAMMA
     )
     drawn, best = jax.jit(lambda key: [search(key, greedy=greedy) for greedy in (False, True)])(jax.random.key(0))
     assert np.all(best.action == np.argmax(best.weights, axis=1))
     shares = np.mean(drawn.weights, axis=0)
     counted = np.bincount(drawn.action, minlength=3) / 4000
     assert np.all(np.abs(counted - shares) < 4 * np.sqrt(shares * (1 - shares) / 4000))
-    assert shares[1] < 0.9, "a draw was meant to differ from the best"
+    assert shares[1] < 0.9, "a sample was meant to differ from the best action"
 
 
 # --- Acting and learning ----------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def small() -> Trainer:
 
 @functools.cache
 def after_one_iteration() -> tuple[Any, Any]:
-    """State and metrics of the only seed on the only device."""
+    """Returns state and metrics of the only seed on the only device."""
     trainer = small()
     state, metrics = trainer.run_fn(trainer.init(jax.random.key(0)), 1)
     learner, metrics = jax.tree.map(lambda x: x[0], (state.learner, metrics))
@@ -201,7 +201,7 @@ def after_one_iteration() -> tuple[Any, Any]:
 
 
 def test_losses_by_hand():
-    """One environment, whose rollout is the only sequence there is."""
+    """There is one environment, and its rollout is the only sequence."""
     (learner, worker), metrics = after_one_iteration()
     experience = jax.tree.map(lambda x: np.asarray(x[0], np.float64), worker.replay.experience)
     assert experience.truncated.any()
@@ -209,20 +209,20 @@ def test_losses_by_hand():
     train = small().task.train
     network = make_network(train.observation_spec, train.action_spec, small().setting.architecture)
 
-    def look(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities [T, A] and values [T]."""
-        look_at = jax.vmap(lambda observation: network.both(learner.params, observation, None))
-        logits, values = (np.asarray(x, np.float64) for x in look_at(jnp.asarray(observations, jnp.float32)))
+    def evaluate(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns log-probabilities [T, A] and values [T]."""
+        network_fn = jax.vmap(lambda observation: network.both(learner.params, observation, None))
+        logits, values = (np.asarray(x, np.float64) for x in network_fn(jnp.asarray(observations, jnp.float32)))
         return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), values
 
-    log_probs, values = look(experience.observation)
-    _, next_values = look(experience.next_observation)
+    log_probs, values = evaluate(experience.observation)
+    _, next_values = evaluate(experience.next_observation)
     advantage, targets = 0.0, np.zeros(16)
     for t in reversed(range(16)):
         future = 0.0 if experience.terminated[t] else next_values[t]
         error = experience.reward[t] + SMALL.gamma * future - values[t]
-        goes_on = not (experience.terminated[t] or experience.truncated[t])
-        advantage = error + SMALL.gamma * SMALL.gae_lambda * goes_on * advantage
+        continues = not (experience.terminated[t] or experience.truncated[t])
+        advantage = error + SMALL.gamma * SMALL.gae_lambda * continues * advantage
         targets[t] = advantage + values[t]
     weights = experience.extras.weights
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-6)
@@ -234,12 +234,12 @@ def test_losses_by_hand():
 
 
 def test_noise_at_the_root_is_for_training_only():
-    """Dirichlet(0.03) alone as the prior sends most visits one way; in evaluation its weight changes nothing."""
+    """With Dirichlet(0.03) noise as the prior, most visits go to one action. In evaluation, there is no noise."""
     (learner, worker), _ = after_one_iteration()
-    # Untrained, the policy is all but even, and the walk slips as it likes: only noise can be this sure.
+    # The untrained policy is nearly uniform, and steps are random: only noise gives such unequal weights.
     weights = worker.replay.experience.extras.weights[0]
     assert np.mean(np.max(weights, axis=1)) > 0.8
-    setting, noisy, _ = small()
+    setting, noisy = small().setting, small().algorithm
     quiet = make_alphazero(setting, dataclasses.replace(SMALL, root_exploration_weight=0.0))
     env_states, timesteps = jax.vmap(setting.task.evaluation.reset)(jax.random.split(jax.random.key(1), 64))
 
@@ -262,10 +262,10 @@ def test_noise_at_the_root_is_for_training_only():
 )
 def test_bad_arguments(config: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        make_alphazero(small().setting, AlphaZeroConfig(**config))
+        AlphaZeroConfig(**config)
 
 
-# --- Worlds whose answers are known -----------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 LEARNING = {
     "num_envs": 32,
     "rollout_length": 8,
@@ -281,8 +281,8 @@ CONFIGS = {
     "alphazero": AlphaZeroConfig(**LEARNING),
     "gumbel_alphazero": GumbelAlphaZeroConfig(**LEARNING),
 }
-# "chain" is left out: a search of this size sees the near exit and not the far reward, MuZero's scaling of values makes
-# the exit all the difference there is, and the policy has settled on it before a rollout ever gets to the end.
+# "chain" is left out. A search of this size reaches the near exit and not the far reward, and MuZero's scaling of
+# values makes the exit the only difference. The policy settles on it before a rollout reaches the end.
 FAST = {"bandit": Probe()}
 SLOW = {
     "constant_reward": Probe(),
@@ -291,12 +291,12 @@ SLOW = {
     "context": Probe(),
     "credit": Probe(),
     "masked": Probe(),
-    "tree": Probe(value_error=0.15),  # values are those of acting with noise at the root
+    "tree": Probe(value_error=0.15),  # values are those of acting with exploration noise
     "slippery": Probe(150, value_error=0.15),
 }
 PROBES = FAST | SLOW
-# With chance in the world a tree keeps the first outcome of an edge, and a lucky one looks safe. So neither learns
-# "gamble", and on "slippery" Gumbel's policy, which follows the tree's values more closely, stays too low.
+# A tree keeps the first outcome of a random step, and a lucky one looks safe. Neither algorithm learns "gamble", and on
+# "slippery" the values of Gumbel's policy, which follows the tree more closely, stay too low.
 GUMBEL_PROBES = {name: probe for name, probe in PROBES.items() if name != "slippery"}
 
 

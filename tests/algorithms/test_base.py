@@ -1,4 +1,4 @@
-"""What the algorithms share beside the rollout."""
+"""Tests of the functions that all algorithms share: updates, optimisers, splits over devices."""
 
 import functools
 
@@ -12,7 +12,7 @@ from spo.algorithms.updates import adam, run_updates
 
 
 def divide(learner: dict, divisor: jax.Array) -> tuple[dict, dict]:
-    """An update that a divisor of 0 ruins."""
+    """An update whose result is not finite for a divisor of 0."""
     learner = {"x": learner["x"] + 1.0 / divisor, "count": learner["count"] + 1}
     return learner, {"loss": learner["x"]}
 
@@ -20,20 +20,20 @@ def divide(learner: dict, divisor: jax.Array) -> tuple[dict, dict]:
 START = {"x": jnp.float32(0.0), "count": jnp.int32(0)}
 
 
-def test_updates_follow_each_other_and_metrics_are_their_means():
+def test_updates_run_in_order_and_metrics_are_their_means():
     learner, metrics = run_updates(divide, START, jnp.array([1.0, 0.5, 0.25]), skip_nonfinite=False)
     assert (float(learner["x"]), int(learner["count"])) == (7.0, 3)
     assert set(metrics) == {"loss"}
     np.testing.assert_allclose(metrics["loss"], (1 + 3 + 7) / 3)
 
 
-def test_a_ruined_update_is_not_hidden():
+def test_a_nonfinite_update_is_not_hidden():
     learner, metrics = run_updates(divide, START, jnp.array([1.0, 0.0, 0.5]), skip_nonfinite=False)
     assert np.isinf(learner["x"])
     assert np.isinf(metrics["loss"])
 
 
-def test_a_ruined_update_is_skipped_on_request():
+def test_a_nonfinite_update_is_skipped_on_request():
     updates = jax.jit(functools.partial(run_updates, divide, skip_nonfinite=True))
     learner, metrics = updates(START, jnp.array([1.0, 0.0, 0.5, 0.0]))
     assert (float(learner["x"]), int(learner["count"])) == (3.0, 2)
@@ -41,14 +41,14 @@ def test_a_ruined_update_is_skipped_on_request():
     np.testing.assert_allclose(metrics["loss"], (1 + 3) / 2)
 
 
-def test_nothing_is_made_up_if_all_were_ruined():
+def test_metrics_are_nan_if_all_updates_are_skipped():
     learner, metrics = run_updates(divide, START, jnp.zeros(2), skip_nonfinite=True)
     assert float(learner["x"]) == 0.0
-    assert np.isnan(metrics["loss"]), "the loop stops at this"
+    assert np.isnan(metrics["loss"]), "training stops at a NaN"
 
 
 def test_adam_clips_and_decays():
-    """Adam's first change is its learning rate, whatever the gradient; from then on the schedule shows."""
+    """Adam's first change is its learning rate, for any gradient; later changes follow the schedule."""
     optimiser = adam(0.1, 0.5, decay_updates=2)
     params = jnp.zeros(2)
     state = optimiser.init(params)
@@ -60,9 +60,9 @@ def test_adam_clips_and_decays():
 
 
 def test_adam_clips_to_a_norm():
-    """After one huge gradient, a small one counts for as much as its clipped self would."""
+    """A huge gradient has the same effect on Adam's state as a gradient of the clipped norm."""
     changes = []
-    for first in ([3e4, 4e4], [0.3, 0.4]):  # both have the norm 0.5 once clipped
+    for first in ([3e4, 4e4], [0.3, 0.4]):  # both have the norm 0.5 after clipping
         optimiser = adam(0.1, 0.5)
         state = optimiser.init(jnp.zeros(2))
         _, state = optimiser.update(jnp.array(first), state)
@@ -70,7 +70,7 @@ def test_adam_clips_to_a_norm():
     np.testing.assert_allclose(changes[0], changes[1], rtol=1e-5)
 
 
-def test_shares_are_even():
+def test_a_split_over_devices_is_even():
     assert per_device("num_envs", 32, 4) == 8
     with pytest.raises(ValueError, match=r"num_envs \(30\) must be divisible by the number of devices \(4\)"):
         per_device("num_envs", 30, 4)

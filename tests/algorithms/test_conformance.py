@@ -1,4 +1,4 @@
-"""What every algorithm must do, for discrete and for continuous actions."""
+"""Conformance suite: properties of every algorithm, for discrete and for continuous actions."""
 
 import dataclasses
 import functools
@@ -20,8 +20,8 @@ from spo.training.trainer import Trainer, jit_init, jit_run
 from spo.types import DiscreteActions
 from training.comparing import assert_same_bits
 
-WORLDS = ["tiny/masked", "tiny/continuous_credit"]
-#: Algorithms that do one kind of action only, and the world they refuse.
+TASKS = ["tiny/masked", "tiny/continuous_credit"]
+#: Algorithms for one kind of action only, and an environment that they refuse.
 REFUSED: dict[str, str] = {"alphazero": "tiny/continuous_credit", "gumbel_alphazero": "tiny/continuous_credit"}
 REPLAYED = {
     "num_envs": 8,
@@ -45,7 +45,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "batch_size": 8,
         "replay_size": 8 * 8,
         "num_value_samples": 4,
-        "entropy_temperature": 1.0,  # with less, softmax(Q/τ) of a fresh network is sure of itself
+        "entropy_temperature": 1.0,  # with less, softmax(Q/τ) of an untrained network is nearly deterministic
         "search": SoftSearchConfig(num_particles=4, horizon=2, resample_period=1, unroll=1),
     },
     "spo": {
@@ -60,16 +60,16 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-#: (algorithm, world, number of seeds) -> how often a step of it was traced
+#: (algorithm, task, number of seeds) -> number of traces of its step
 num_traces: Counter[tuple[str, str, int]] = Counter()
 
 
 @functools.cache
-def built(algorithm: str, world: str, num_seeds: int) -> Trainer:
+def built(algorithm: str, task_name: str, num_seeds: int) -> Trainer:
     config_type, _ = ALGORITHMS[algorithm]
     made = Trainer(
         Experiment(
-            task=world,
+            task=task_name,
             algorithm=algorithm,
             config=config_type(**SIZES[algorithm]),
             network=NetworkConfig(width=16, depth=1),
@@ -79,7 +79,7 @@ def built(algorithm: str, world: str, num_seeds: int) -> Trainer:
     )
 
     def counted_step(state: Any) -> Any:
-        num_traces[algorithm, world, num_seeds] += 1
+        num_traces[algorithm, task_name, num_seeds] += 1
         return made.algorithm.step(state)
 
     made.run_fn = jit_run(made.algorithm._replace(step=counted_step), made.mesh)
@@ -87,32 +87,32 @@ def built(algorithm: str, world: str, num_seeds: int) -> Trainer:
 
 
 @functools.cache
-def trained(algorithm: str, world: str, num_seeds: int) -> Any:
-    """State and metrics [seed] after three iterations."""
-    trainer = built(algorithm, world, num_seeds)
+def trained(algorithm: str, task_name: str, num_seeds: int) -> Any:
+    """Returns state and metrics [seed] after three iterations."""
+    trainer = built(algorithm, task_name, num_seeds)
     return trainer.run_fn(trainer.init(jax.random.key(0)), 3)
 
 
-def test_every_algorithm_is_here():
+def test_every_algorithm_is_tested():
     assert set(SIZES) == set(ALGORITHMS)
 
 
-PAIRS = [pair for pair in itertools.product(SIZES, WORLDS) if pair not in REFUSED.items()]
-every_pair = pytest.mark.parametrize(("algorithm", "world"), PAIRS)
+PAIRS = [pair for pair in itertools.product(SIZES, TASKS) if pair not in REFUSED.items()]
+every_pair = pytest.mark.parametrize(("algorithm", "task_name"), PAIRS)
 
 
-@pytest.mark.parametrize(("algorithm", "world"), REFUSED.items())
-def test_a_world_it_can_not_do_is_refused_with_a_sentence(algorithm: str, world: str):
+@pytest.mark.parametrize(("algorithm", "task_name"), REFUSED.items())
+def test_an_unsupported_kind_of_action_is_refused_with_a_sentence(algorithm: str, task_name: str):
     with pytest.raises(ValueError, match=rf"{algorithm} .* (discrete|continuous) actions"):
-        built(algorithm, world, 1)
+        built(algorithm, task_name, 1)
 
 
 @every_pair
-def test_updates_can_be_skipped(algorithm: str, world: str):
-    """Every algorithm runs its updates where those that ruin something can be left out."""
+def test_updates_can_be_skipped(algorithm: str, task_name: str):
+    """Every algorithm runs its updates by `run_updates`, which can skip those that are not finite."""
     config_type, _ = ALGORITHMS[algorithm]
     experiment = Experiment(
-        task=world,
+        task=task_name,
         algorithm=algorithm,
         config=config_type(**SIZES[algorithm]),
         network=NetworkConfig(width=16, depth=1),
@@ -125,7 +125,7 @@ def test_updates_can_be_skipped(algorithm: str, world: str):
 
 
 def test_skipped_updates_are_counted_over_iterations():
-    """A count, while other metrics are means."""
+    """Skipped updates are summed; other metrics are means."""
     made = built(*PAIRS[0], 1)
 
     def step(state: Any) -> Any:
@@ -141,48 +141,48 @@ def test_skipped_updates_are_counted_over_iterations():
 
 
 @every_pair
-def test_same_seed_same_bits(algorithm: str, world: str):
-    trainer = built(algorithm, world, 2)
-    assert_same_bits(trained(algorithm, world, 2), trainer.run_fn(trainer.init(jax.random.key(0)), 3))
-    _, metrics = trained(algorithm, world, 2)
-    assert np.all(metrics["value/mean"][0] != metrics["value/mean"][1]), "seeds side by side are different runs"
+def test_same_seed_same_bits(algorithm: str, task_name: str):
+    trainer = built(algorithm, task_name, 2)
+    assert_same_bits(trained(algorithm, task_name, 2), trainer.run_fn(trainer.init(jax.random.key(0)), 3))
+    _, metrics = trained(algorithm, task_name, 2)
+    assert np.all(metrics["value/mean"][0] != metrics["value/mean"][1]), "seeds in one program are different runs"
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "world"),
-    # A program of its own for each: the rest is for who has time.
+    ("algorithm", "task_name"),
+    # Each pair compiles its own program.
     [pytest.param(*pair, marks=[] if pair[0] in ("spo", "ppo") else pytest.mark.slow) for pair in PAIRS],
 )
-def test_a_seed_is_the_same_run_alone_and_beside_another(algorithm: str, world: str):
-    """But for the order in which a wider program adds up."""
-    (together, metrics_together), (alone, metrics_alone) = (trained(algorithm, world, n) for n in (2, 1))
+def test_a_seed_is_the_same_run_alone_and_beside_another(algorithm: str, task_name: str):
+    """Up to rounding: a wider program sums in another order."""
+    (together, metrics_together), (alone, metrics_alone) = (trained(algorithm, task_name, n) for n in (2, 1))
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(lambda a, b: close(a[0], b[0]), together.learner.params, alone.learner.params)
     jax.tree.map(lambda a, b: close(a[0], b[0]), metrics_together, metrics_alone)
 
 
 @every_pair
-def test_all_is_finite(algorithm: str, world: str):
-    state, metrics = trained(algorithm, world, 2)
+def test_all_is_finite(algorithm: str, task_name: str):
+    state, metrics = trained(algorithm, task_name, 2)
     for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, metrics)):
         assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
 
 
 @every_pair
-def test_a_step_is_traced_once(algorithm: str, world: str):
-    """The state that `run` leaves is to the compiler the one that `init` made: no second program."""
-    state, _ = trained(algorithm, world, 2)
-    before = num_traces[algorithm, world, 2]
-    built(algorithm, world, 2).run_fn(state, 3)
+def test_a_step_is_traced_once(algorithm: str, task_name: str):
+    """The state after `run` has the types of the state after `init`: no second program is compiled."""
+    state, _ = trained(algorithm, task_name, 2)
+    before = num_traces[algorithm, task_name, 2]
+    built(algorithm, task_name, 2).run_fn(state, 3)
     assert before > 0
-    assert num_traces[algorithm, world, 2] == before
+    assert num_traces[algorithm, task_name, 2] == before
 
 
 @every_pair
-def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
-    trainer = built(algorithm, world, 2)
+def test_every_way_of_acting_gives_valid_actions(algorithm: str, task_name: str):
+    trainer = built(algorithm, task_name, 2)
     task, made = trainer.task, trainer.algorithm
-    state, _ = trained(algorithm, world, 2)
+    state, _ = trained(algorithm, task_name, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     env_states, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
     ways = list(itertools.product([True, False], repeat=2))
@@ -204,14 +204,14 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, world: str):
             assert actions.shape == (32, spec.size)
             assert np.all((spec.low <= actions) & (actions <= spec.high))
         if not use_search:
-            assert np.array_equal(actions, others) == greedy, "only a draw depends on the key"
+            assert np.array_equal(actions, others) == greedy, "only a sample depends on the key"
 
 
 @every_pair
-def test_values_of_states(algorithm: str, world: str):
-    trainer = built(algorithm, world, 2)
+def test_values_of_states(algorithm: str, task_name: str):
+    trainer = built(algorithm, task_name, 2)
     task, made = trainer.task, trainer.algorithm
-    state, _ = trained(algorithm, world, 2)
+    state, _ = trained(algorithm, task_name, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     _, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
     values = jax.jit(made.value)(learner, jax.random.key(2), timesteps)
@@ -232,29 +232,29 @@ OPTIONS = {
         {"resampling": "systematic", "ess_threshold": 0.5, "resample_last": False},
     ),
 }
-# Each is a program of its own: the other half of the pairs is for who has time.
+# Each pair compiles its own program.
 QUICK = [
-    *itertools.product(WORLDS, ["distinct_roots"]),
-    (WORLDS[0], "no_trust_region"),
-    (WORLDS[1], "fixed_temperature"),
+    *itertools.product(TASKS, ["distinct_roots"]),
+    (TASKS[0], "no_trust_region"),
+    (TASKS[1], "fixed_temperature"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("world", "option"),
+    ("task_name", "option"),
     [
         pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
-        for pair in itertools.product(WORLDS, OPTIONS)
+        for pair in itertools.product(TASKS, OPTIONS)
     ],
 )
-def test_options_of_spo(world: str, option: str):
+def test_options_of_spo(task_name: str, option: str):
     config_type, make_spo = ALGORITHMS["spo"]
     of_spo, of_search = OPTIONS[option]
     sizes = SIZES["spo"] | {"search": dataclasses.replace(SIZES["spo"]["search"], **of_search)}
     config = config_type(**sizes | of_spo)
-    plain = built("spo", world, 1)
+    plain = built("spo", task_name, 1)
     algorithm = make_spo(plain.setting, config)
-    # No other option changes what there is to start with.
+    # No other option changes the initial state.
     init = jit_init(algorithm, plain.mesh, num_seeds=1) if option == "distinct_roots" else plain.init
     start = init(jax.random.key(0))
     end, metrics = jit_run(algorithm, plain.mesh)(start, 3)

@@ -1,4 +1,4 @@
-"""MPO: its E-step against rlax, one update by hand, and the worlds whose answers it learns."""
+"""MPO: its E-step, one update by hand, and environments with known answers."""
 
 import dataclasses
 
@@ -23,8 +23,8 @@ ARCHITECTURE = mlp_architecture(depth=1, width=16)
 
 
 # --- E-step -----------------------------------------------------------------------------------------------------------
-def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
-    """Eight draws, as often as the policy says; a fourth action is invalid, however much it would pay."""
+def test_e_step_over_all_actions_equals_that_over_samples_in_their_proportion():
+    """Eight samples in the proportions of the policy. A fourth action is invalid and has the largest Q value."""
     counts, q_values = np.array([1, 5, 2, 0]), np.array([0.3, -1.0, 2.0, 50.0], np.float32)
     with np.errstate(divide="ignore"):
         every = Candidates(jnp.arange(4), jnp.asarray(np.log(counts / 8), jnp.float32), jnp.asarray(q_values))
@@ -45,7 +45,7 @@ def test_e_step_over_all_actions_is_that_of_draws_in_their_proportion():
 
 
 def test_states_of_a_sequence():
-    """Steps: goes on, terminates, is truncated, goes on. Starts are 10, 20, 30; episodes count up from them."""
+    """Steps: continues, terminates, is truncated, continues. Starts are 10, 20, 30; episodes count up from them."""
     seen, after = jnp.array([10, 11, 20, 30]), jnp.array([11, 12, 21, 31])
     states = sequence_states(seen, after, jnp.array([False, True, False, False]))
     assert states.tolist() == [10, 11, 20, 21, 31]
@@ -66,10 +66,10 @@ HAND = MPOConfig(
     initial_multiplier=2.0,
     kl_bound=0.01,
 )
-WORLDS = {
-    # Traces over several steps, with ends of both kinds between them.
+TASKS = {
+    # Traces over several steps, with ends of both kinds among them.
     "slippery": tiny("slippery", length=2, time_limit=3),
-    # Cut after the first step, so that the second state is only ever bootstrapped from: by its own mask.
+    # Cut after the first step: the second state is only bootstrapped from, with its own mask.
     "masked": tabular(tiny_mdp("masked"), "masked", time_limit=1),
 }
 
@@ -85,22 +85,22 @@ def retrace_by_hand(q, next_v, rho, reward, terminated, truncated, gamma, lambda
     return targets
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_one_update_by_hand(world: str):
-    task: Task = WORLDS[world]
+@pytest.mark.parametrize("task_name", TASKS)
+def test_one_update_by_hand(task_name: str):
+    task: Task = TASKS[task_name]
     algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=1e6), HAND)
     init, run = jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
     start = init(jax.random.key(3))
-    # Online and target networks that differ from each other and from a fresh one, so that each has its part.
+    # Online and target networks differ from each other and from the initial ones.
     target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), start.learner.params)
     online = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(2), x.shape), start.learner.params)
     start = start._replace(learner=start.learner._replace(params=online, target_params=target))
     end, metrics = run(start, 1)
 
-    # Everything there is to know of a tabular world, by row.
+    # Policy and Q values of all states of the tabular environment.
     spec = (task.train.observation_spec, task.train.action_spec, ARCHITECTURE)
     rows = np.eye(task.train.observation_spec.shape[0], dtype=np.float32)
-    mask = tiny_mdp("masked").mask if world == "masked" else np.ones((len(rows), 2), bool)
+    mask = tiny_mdp("masked").mask if task_name == "masked" else np.ones((len(rows), 2), bool)
     network, q_network = make_network(*spec), make_q_network(*spec)
 
     def tables(params):
@@ -158,9 +158,9 @@ def test_one_update_by_hand(world: str):
     )
 
 
-# --- The run around it ------------------------------------------------------------------------------------------------
-def test_sequences_longer_than_a_rollout_and_rates_that_decay():
-    """The replay starts with the steps that the first rollout lacks; at the end of the run networks stand still."""
+# --- Replay and learning rates ----------------------------------------------------------------------------------------
+def test_sequences_longer_than_a_rollout_and_decaying_rates():
+    """The buffer starts with the steps that the first rollout lacks. At the end of the run, networks do not change."""
     task = tiny("continuous_credit")
     config = MPOConfig(
         num_envs=4, rollout_length=2, sequence_length=5, replay_size=40, batch_size=2, num_updates=2, num_samples=3
@@ -170,7 +170,7 @@ def test_sequences_longer_than_a_rollout_and_rates_that_decay():
     start = init(jax.random.key(0))
     replay = jax.tree.map(lambda x: np.asarray(x)[0, 0], start.worker.replay)
     assert replay.current_index == 3
-    phase = replay.experience.observation.observation[:, :4, 0]  # worlds of two steps
+    phase = replay.experience.observation.observation[:, :4, 0]  # episodes of two steps
     np.testing.assert_array_equal(phase[:, :3], np.tile([0.0, 0.5, 0.0], (4, 1)))
     middle, _ = run(run(start, 1)[0], 1)
     end, metrics = run(middle, 1)
@@ -188,7 +188,7 @@ def test_sequences_longer_than_a_rollout_and_rates_that_decay():
     assert all(moved[2])
 
 
-def test_replay_refuses_what_it_could_not_draw():
+def test_replay_refuses_sizes_from_which_it_could_not_sample():
     sizes = {"num_envs": 2, "rollout_length": 4, "num_batches": 1, "batch_size": 1, "sequence_length": 6}
     with pytest.raises(ValueError, match="no sequence to draw"):
         make_replay(capacity=100, **sizes)
@@ -196,7 +196,7 @@ def test_replay_refuses_what_it_could_not_draw():
         make_replay(capacity=10, warmup_length=2, **sizes)
 
 
-# --- Worlds with known answers ----------------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 CONFIG = MPOConfig(
     num_envs=32,
     rollout_length=8,
@@ -218,8 +218,8 @@ CONFIG = MPOConfig(
     initial_scale_multiplier=10.0,
     scale_kl_bound=0.01,
 )
-# MPO explores by the policy alone. Where early falls teach it to keep away before it has seen the goal often enough, it
-# needs a slower policy and a memory of all that it has seen.
+# MPO explores by its policy only. If early falls teach it to avoid the cliff before it has reached the goal often
+# enough, it needs a slower policy and a larger replay buffer.
 SLOWER = dataclasses.replace(CONFIG, kl_bound=0.003, replay_size=32 * 1024)
 FAST = {"chain": Probe(), "masked": Probe(), "gamble": Probe(), "continuous_bandit": Probe()}
 SLOW = {
@@ -234,7 +234,7 @@ SLOW = {
     "slippery": Probe(150),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q is that of a policy that still explores
+    "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q belongs to a policy that still explores
 }
 PROBES = FAST | SLOW
 

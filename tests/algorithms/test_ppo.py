@@ -1,4 +1,4 @@
-"""PPO: one iteration recomputed in NumPy, its options, and the worlds it learns (see `probes`)."""
+"""PPO: one iteration recomputed in NumPy, its options, and the environments that it learns (see `probes`)."""
 
 import dataclasses
 import functools
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from algorithms.on_policy import make_on_table, over_devices, run, table_network, values_behind_a_time_limit
+from algorithms.on_policy import make_on_table, over_devices, values_behind_a_time_limit
 from algorithms.probes import GAMMA, Probe, check, is_continuous, names
+from algorithms.tables import run, table_network
 from spo.acting import Experience
 from spo.algorithms import ppo
 from spo.algorithms.base import DEVICE_AXIS, Setting
@@ -34,7 +35,7 @@ REWARDS = RNG.normal(size=(NUM_STEPS, NUM_ENVS))
 TERMINATED = np.zeros((NUM_STEPS, NUM_ENVS), bool)
 TRUNCATED = np.zeros((NUM_STEPS, NUM_ENVS), bool)
 TERMINATED[[1, 3], [0, 1]] = TRUNCATED[[2, 0, 4], [0, 2, 3]] = True
-# Off what the table says, as if the policy and the critic had moved on: ratios on both sides of the clip.
+# Different from the tables, as if policy and critic had changed since: ratios lie on both sides of the clip.
 OLD_LOG_PROBS = (LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True)))[STATES, ACTIONS] + 0.3 * RNG.normal(
     size=ACTIONS.shape
 )
@@ -72,7 +73,7 @@ CASES = {
 
 
 def by_hand(config: PPOConfig) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-    """Logits, values and mean losses, with every step of every environment in a loop of its own."""
+    """Returns logits, values and mean losses, computed step by step."""
     advantages = np.zeros((NUM_STEPS, NUM_ENVS))
     for env in range(NUM_ENVS):
         following = 0.0
@@ -123,7 +124,7 @@ def by_hand(config: PPOConfig) -> tuple[np.ndarray, np.ndarray, dict[str, float]
 @pytest.mark.parametrize("num_devices", [1, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_an_iteration_by_hand(case: str, num_devices: int, monkeypatch: pytest.MonkeyPatch):
-    """Several devices do what one does with all of their experience."""
+    """Several devices give the result of one device with all of their experience."""
     config = CASES[case]
     algorithm = make_on_table(
         monkeypatch,
@@ -144,7 +145,7 @@ def test_an_iteration_by_hand(case: str, num_devices: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("num_minibatches", [1, 4])
-def test_a_pass_takes_every_step_once_in_an_order_of_its_own(num_minibatches: int):
+def test_each_pass_uses_every_step_once_in_a_new_order(num_minibatches: int):
     num_epochs, shape = 3, (6, 4)
     rollout = {"step": np.arange(24).reshape(shape), "twice": 2 * np.arange(24).reshape(shape)}
 
@@ -152,7 +153,7 @@ def test_a_pass_takes_every_step_once_in_an_order_of_its_own(num_minibatches: in
         count, order = seen
         assert minibatch["step"].shape == (24 // num_minibatches,)
         order = jax.lax.dynamic_update_slice(order, minibatch["step"], (count * (24 // num_minibatches),))
-        # Leaves of a step stay together, and each update has a key of its own.
+        # Leaves of a step stay together, and each update has its own key.
         together = jnp.all(minibatch["twice"] == 2 * minibatch["step"])
         return (count + 1, order), {"together": together.astype(float), "draw": jax.random.uniform(key)}
 
@@ -169,8 +170,8 @@ def test_a_pass_takes_every_step_once_in_an_order_of_its_own(num_minibatches: in
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
-def test_ratios_start_at_one_though_the_statistics_move():
-    """What a rollout was gathered with is what it is learned with. And once the rates have reached 0 nothing moves."""
+def test_ratios_start_at_one_although_the_statistics_change():
+    """A rollout is learned with the statistics that it was collected with. At a learning rate of 0 nothing changes."""
     config = PPOConfig(num_envs=8, rollout_length=4, num_epochs=1, num_minibatches=1, normalise_observations=True)
     network = NetworkConfig(width=16, depth=1)
     num_iterations = 3
@@ -192,7 +193,7 @@ def test_ratios_start_at_one_though_the_statistics_move():
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_statistics_are_those_of_all_observations(num_devices: int, monkeypatch: pytest.MonkeyPatch):
-    """And values are those of what is then seen, in rewards of the world."""
+    """Values are those of the normalised observations, in rewards of the environment."""
     rng = np.random.default_rng(1)
     seen = rng.normal([5.0, -300.0, 0.0, 1.0], [2.0, 10.0, 1.0, 1e-2], size=(2, NUM_STEPS, NUM_ENVS, 4))
     config = dataclasses.replace(BY_HAND, normalise_observations=True, reward_scale=5.0)
@@ -220,7 +221,7 @@ def test_statistics_are_those_of_all_observations(num_devices: int, monkeypatch:
 
 
 def test_a_wide_gaussian_is_not_random_once_squashed():
-    """The bonus narrows a Gaussian whose draws only hit the ends of the box, and widens one that does not fill it."""
+    """The bonus narrows a Gaussian whose samples only reach the ends of the box, and widens a narrow one."""
     config = PPOConfig(
         num_envs=64, rollout_length=8, num_epochs=1, num_minibatches=1, entropy_coefficient=1.0, value_coefficient=0.0
     )
@@ -247,14 +248,14 @@ def test_a_wide_gaussian_is_not_random_once_squashed():
     assert change_of_scale(-2.0) > 0  # standard deviation 0.13
 
 
-def test_what_can_not_be_is_refused():
+def test_minibatches_of_unequal_size_are_refused():
     task = tiny("bandit")
     setting = Setting(task, mlp_architecture(), total_env_steps=1.0, num_devices=2)
     with pytest.raises(ValueError, match=r"num_minibatches \(3\) must divide .* 4 environments x 4 steps = 16"):
         make_ppo(setting, PPOConfig(num_envs=8, rollout_length=4, num_minibatches=3))
 
 
-# --- What it learns ---------------------------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 CONFIG = PPOConfig(
     num_envs=32,
     rollout_length=8,
@@ -265,8 +266,8 @@ CONFIG = PPOConfig(
     gamma=GAMMA,
     clip_epsilon=0.2,
 )
-# Standardised advantages have no scale. Around the best action of a world without noise they ask for a narrower
-# Gaussian at full strength however narrow it is, and once it is as narrow as a step of Adam is long, nothing is stable.
+# Standardised advantages have no scale. Near the best action of an environment without noise, they narrow the Gaussian
+# at full strength however narrow it is. Once it is as narrow as a step of Adam, learning is unstable.
 CONTINUOUS_CONFIG = dataclasses.replace(CONFIG, entropy_coefficient=0.1)
 
 DISCRETE = {"credit": Probe(), "gamble": Probe()}
@@ -296,6 +297,6 @@ def test_learns(name: str):
     check("ppo", CONTINUOUS_CONFIG if is_continuous(name) else CONFIG, name, PROBES[name])
 
 
-def test_a_time_limit_is_no_end():
+def test_a_time_limit_is_no_termination():
     values, true_values = values_behind_a_time_limit("ppo", CONFIG, 60)
     np.testing.assert_allclose(values, np.tile(true_values, (2, 1)), atol=0.05)

@@ -1,4 +1,4 @@
-"""The table of probes in the docs is that of the tests. Run as a script, this file writes it."""
+"""The table of probes in the documentation agrees with the tests. Run as a script, this file writes the table."""
 
 import importlib
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "algorithms" / "index.md"
 START, END = "<!-- probes -->\n", "<!-- end -->\n"
 FILES = {"spo": "spo_learns", "gumbel_alphazero": "alphazero"}
 LISTS = {"gumbel_alphazero": "GUMBEL_PROBES"}
-#: Tried, and not learnt. Why is said on the page.
+#: Tried and not learnt. The page gives the reasons.
 NOT_LEARNT = {
     "gamble": {"spo", "vmpo", "alphazero", "gumbel_alphazero"},
     "slippery": {"gumbel_alphazero"},
@@ -25,16 +25,16 @@ def probes_of(algorithm: str) -> dict:
 
 def table() -> str:
     probes = {algorithm: probes_of(algorithm) for algorithm in ORDER}
-    worlds = list(dict.fromkeys(world for of_algorithm in probes.values() for world in of_algorithm))
-    worlds.sort(key=lambda world: (world.startswith("continuous") or world == "lqr", world))
+    tasks = list(dict.fromkeys(task for of_algorithm in probes.values() for task in of_algorithm))
+    tasks.sort(key=lambda task: (task.startswith("continuous") or task == "lqr", task))
 
-    def cell(world: str, algorithm: str) -> str:
-        if algorithm in NOT_LEARNT.get(world, ()):
+    def cell(task: str, algorithm: str) -> str:
+        if algorithm in NOT_LEARNT.get(task, ()):
             return "✗"
-        return "✓" if world in probes[algorithm] else "·"
+        return "✓" if task in probes[algorithm] else "·"
 
-    rows = [["World", *ORDER], ["---"] * (1 + len(ORDER))]
-    rows += [[world, *(cell(world, algorithm) for algorithm in ORDER)] for world in worlds]
+    rows = [["Environment", *ORDER], ["---"] * (1 + len(ORDER))]
+    rows += [[task, *(cell(task, algorithm) for algorithm in ORDER)] for task in tasks]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -46,10 +46,10 @@ def test_the_page_has_the_table():
     assert START + table() + END in PAGE.read_text("utf-8"), "run python tests/algorithms/test_probe_table.py"
 
 
-def test_what_is_not_learnt_is_not_among_what_is():
-    for world, algorithms in NOT_LEARNT.items():
+def test_no_probe_is_both_learnt_and_not_learnt():
+    for task, algorithms in NOT_LEARNT.items():
         for algorithm in algorithms:
-            assert world not in probes_of(algorithm)
+            assert task not in probes_of(algorithm)
 
 
 if __name__ == "__main__":

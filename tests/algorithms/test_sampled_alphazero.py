@@ -1,4 +1,4 @@
-"""Sampled AlphaZero is AlphaZero where its draws are all the actions; what is drawn; and worlds with known answers."""
+"""Sampled AlphaZero: AlphaZero as a special case, the sampled actions, and environments with known answers."""
 
 import functools
 from typing import Any
@@ -22,14 +22,14 @@ from spo.networks import make_network, mlp_architecture
 from spo.types import Array
 
 
-@pytest.mark.parametrize("world", ["tree", pytest.param("masked", marks=pytest.mark.slow)])
-def test_with_every_action_drawn_once_it_is_alphazero(world: str):
-    """The same visits for the same key, in whatever order the actions were drawn."""
-    task = environments.make(f"tiny/{world}")
+@pytest.mark.parametrize("task_name", ["tree", pytest.param("masked", marks=pytest.mark.slow)])
+def test_with_every_action_sampled_once_it_is_alphazero(task_name: str):
+    """The visits are the same for the same key, although the actions are in another order."""
+    task = environments.make(f"tiny/{task_name}")
     env, num_actions = task.model, task.model.action_spec.num_actions
     network = make_network(env.observation_spec, env.action_spec, mlp_architecture(depth=1, width=8))
     params = network.init(jax.random.key(0), env.observation_spec)
-    # The head starts all but even: a sharper policy tells priors apart.
+    # The initial policy is nearly uniform. A sharper one makes the priors differ.
     params = params._replace(actor=jax.tree.map(lambda x: 10.0 * x, params.actor))
 
     def last_to_first(_key: Array, logits: Array) -> Candidates:
@@ -66,31 +66,31 @@ def test_sample_frequencies():
     np.testing.assert_allclose(sample_frequencies(jnp.array([2, 0, 2, 1, 2, 0])), [3 / 6, 2 / 6, 0, 1 / 6, 0, 0])
 
 
-def test_draws_of_discrete_actions_have_the_policy_as_their_mean_prior():
-    """β̂ of draws from π is unbiased. False alarm: 1 in 4000 (four standard deviations, four actions)."""
+def test_samples_of_discrete_actions_have_the_policy_as_their_mean_prior():
+    """β̂ of samples from π is unbiased. False alarm: 1 in 4000 (four standard deviations, four actions)."""
     logits = jnp.log(jnp.array([0.5, 0.3, 0.2, 0.0]))
-    draws = jax.vmap(functools.partial(sample_candidates, distributions.categorical, 6), in_axes=(0, None))(
+    samples = jax.vmap(functools.partial(sample_candidates, distributions.categorical, 6), in_axes=(0, None))(
         jax.random.split(jax.random.key(0), 5000), logits
     )
-    prior = np.exp(draws.log_prior)
+    prior = np.exp(samples.log_prior)
     np.testing.assert_allclose(prior.sum(axis=1), 1.0, rtol=1e-6)
-    mean = np.array([np.mean(np.sum(np.where(draws.actions == action, prior, 0.0), axis=1)) for action in range(4)])
+    mean = np.array([np.mean(np.sum(np.where(samples.actions == action, prior, 0.0), axis=1)) for action in range(4)])
     probabilities = np.exp(logits)
     assert np.all(np.abs(mean - probabilities) <= 4 * np.sqrt(probabilities * (1 - probabilities) / (6 * 5000)))
-    for actions, row in zip(np.asarray(draws.actions)[:50], prior[:50], strict=True):
-        assert len(set(actions[row > 0])) == np.sum(row > 0) == len(set(actions)), "each action once"
+    for actions, row in zip(np.asarray(samples.actions)[:50], prior[:50], strict=True):
+        assert len(set(actions[row > 0])) == np.sum(row > 0) == len(set(actions)), "each action must occur once"
 
 
-def test_draws_of_continuous_actions_weigh_the_same():
+def test_samples_of_continuous_actions_have_equal_priors():
     policy = distributions.Gaussian(jnp.array([0.2, -1.0]), jnp.array([0.1, 2.0]))
-    draws = sample_candidates(distributions.tanh_gaussian(), 4000, jax.random.key(0), policy)
-    np.testing.assert_allclose(np.exp(draws.log_prior), 1 / 4000, rtol=1e-5)
-    # Draws are unsquashed. False alarm: 1 in 4000 (four standard deviations, two means and two deviations).
-    assert np.all(np.abs(np.mean(draws.actions, axis=0) - policy.mean) < 4 * policy.scale / np.sqrt(4000))
-    assert np.all(np.abs(np.std(draws.actions, axis=0) / policy.scale - 1) < 4 / np.sqrt(8000))
+    samples = sample_candidates(distributions.tanh_gaussian(), 4000, jax.random.key(0), policy)
+    np.testing.assert_allclose(np.exp(samples.log_prior), 1 / 4000, rtol=1e-5)
+    # Samples are not squashed. False alarm: 1 in 4000 (four standard deviations, two means and two deviations).
+    assert np.all(np.abs(np.mean(samples.actions, axis=0) - policy.mean) < 4 * policy.scale / np.sqrt(4000))
+    assert np.all(np.abs(np.std(samples.actions, axis=0) / policy.scale - 1) < 4 / np.sqrt(8000))
 
 
-def test_noise_on_actions_widens_a_gaussian_and_leaves_logits_alone():
+def test_noise_on_actions_widens_a_gaussian_and_does_not_change_logits():
     policy = distributions.Gaussian(jnp.array([0.2]), jnp.array([3.0]))
     noisy = widen(policy, 4.0)
     np.testing.assert_allclose(noisy.scale, 5.0)
@@ -113,7 +113,7 @@ def test_bad_arguments(config: dict[str, Any], message: str):
         SampledAlphaZeroConfig(**config)
 
 
-# --- Worlds whose answers are known -----------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 CONFIG = SampledAlphaZeroConfig(
     num_envs=32,
     rollout_length=8,
@@ -131,7 +131,7 @@ SLOW = {
     "bandit": Probe(),
     "credit": Probe(),
     "masked": Probe(),
-    "tree": Probe(value_error=0.15),  # values are those of acting with noise at the root
+    "tree": Probe(value_error=0.15),  # values are those of acting with exploration noise
     "continuous_context": Probe(100),
     "continuous_credit": Probe(150),
     "lqr": Probe(200, value_error=0.8, action_error=0.2),  # actions reach 0.6, values -5.8

@@ -1,4 +1,4 @@
-"""SMC-ENT: the targets of both kinds of soft Q-learning by hand, what the search samples, and worlds it learns."""
+"""SMC-ENT: both kinds of soft Q-learning by hand, the target of the search, and environments with known answers."""
 
 import dataclasses
 from typing import Any
@@ -24,13 +24,13 @@ CREDIT = Setting(tiny("continuous_credit"), ARCHITECTURE, total_env_steps=1e6)
 
 
 def perturbed(tree: Any, seed: int) -> Any:
-    """Parameters that are nobody's defaults: biases and all."""
+    """Returns parameters that all differ from their initial values, biases included."""
     return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(seed), x.shape), tree)
 
 
 # --- Discrete actions: Munchausen-DQN ---------------------------------------------------------------------------------
 def test_munchausen_target_by_hand():
-    """Four steps: one goes on, one is truncated, one terminates, one's log-policy is clipped."""
+    """Four steps: one continues, one is truncated, one terminates, and one has a clipped log-policy."""
     config = SMCEntConfig(
         gamma=0.9, reward_scale=3.0, entropy_temperature=0.5, munchausen_coefficient=0.8, munchausen_clip=-0.9
     )
@@ -51,12 +51,12 @@ def test_munchausen_target_by_hand():
     reward = np.array([0.0, -1.0, 2.0, 0.5])
     terminated, truncated = np.array([[0, 0, 1, 0], [0, 1, 0, 0]], bool)
     after_mask = mask[after]
-    after_mask[2] = False  # an end from which nothing can be done, whose soft value is -inf
+    after_mask[2] = False  # an end without valid actions, whose soft value is -inf
     assert scaled_log_pi[1, a[3]] < -0.9
     assert scaled_log_pi[0, a[0]] > -0.9
     targets = 3.0 * reward + 0.8 * np.maximum(scaled_log_pi[s, a], -0.9) + 0.9 * ~terminated * soft_v[after]
     errors = np.abs(online[s, a] - targets)
-    assert errors.min() < 1.0 < errors.max(), "both sides of Huber's bend"
+    assert errors.min() < 1.0 < errors.max(), "errors were meant to lie on both sides of delta"
 
     batch = Experience(
         observation=MaskedObservation(jnp.asarray(rows[s]), jnp.asarray(mask[s])),
@@ -76,7 +76,7 @@ def test_munchausen_target_by_hand():
     }
     for name, number in expected.items():
         np.testing.assert_allclose(metrics[name], number, rtol=1e-4, err_msg=name)
-    # The bias of the last layer learns by the slope of the loss alone, which is no more than 1 per step.
+    # The gradient of the last layer's bias is the slope of the loss, which is at most 1 per step.
     slopes = np.clip(online[s, a] - targets, -1, 1) / 4
     by_action = [slopes[a == action].sum() for action in range(3)]
     np.testing.assert_allclose(gradient.q["head"]["values"]["bias"], by_action, rtol=1e-4)
@@ -108,11 +108,11 @@ def test_sac_by_hand():
     )
 
     def twins(q, state, action):
-        """[2]"""
+        """Returns Q by both critics, [2]."""
         return np.array([q_network.value(jax.tree.map(lambda x, i=i: x[i], q), state, action) for i in (0, 1)])
 
     def draw(state, key):
-        """A tanh-squashed Gaussian, written out: the action and its log-density."""
+        """Samples a tanh-squashed Gaussian, written out: returns the action and its log-density."""
         mean, scale = map(np.float64, network.actor(params.actor, state, None))
         noise = np.float64(jax.random.normal(key, (1,)))
         action = np.tanh(mean + scale * noise)
@@ -142,15 +142,15 @@ def test_sac_by_hand():
     }
     for name, number in expected.items():
         np.testing.assert_allclose(metrics[name], number, rtol=1e-4, atol=1e-5, err_msg=name)
-    # The critics learn from their errors alone, and the temperature from the entropy alone.
+    # The critics learn from their errors only, and the temperature from the entropy only.
     np.testing.assert_allclose(gradient.q["head"]["value"]["bias"][:, 0], 2 * errors.mean(axis=0), rtol=1e-4)
     slope = np.mean(-np.array(log_probs) + 0.7) / (1 + np.exp(-0.4))
     np.testing.assert_allclose(gradient.raw_entropy_temperature, slope, rtol=1e-4)
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient.actor))
 
 
-def test_a_continuous_value_is_the_mean_over_its_draws():
-    """Far from a fresh policy nothing is known in closed form, so: more draws, the same value, less spread."""
+def test_a_continuous_value_is_the_mean_over_its_samples():
+    """There is no closed form. More samples give the same mean and less spread."""
     config = SMCEntConfig(num_value_samples=64, entropy_temperature=0.5)
     few, many = (
         make_soft_actor_critic(CREDIT, dataclasses.replace(config, num_value_samples=count)) for count in (16, 1024)
@@ -161,19 +161,20 @@ def test_a_continuous_value_is_the_mean_over_its_draws():
     for name, learning in (("few", few), ("many", many)):
         _, values = jax.jit(jax.vmap(lambda key, learning=learning: learning.evaluate(params, key, state)))(keys)
         spread[name] = (np.mean(values), np.std(values))
-    # Standard deviations fall by √64 = 8, each known to 5 % from 256 repeats: four of those either way.
+    # Standard deviations fall by √64 = 8. Each is known to 5 % from 256 repeats: four of those in both directions.
     assert 6.0 < spread["few"][1] / spread["many"][1] < 10.7
     assert abs(spread["few"][0] - spread["many"][0]) < 5 * spread["few"][1] / 16
 
 
 # --- The search -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("world", ["bandit", "continuous_bandit"])
-def test_the_search_samples_by_reward_and_entropy_alone(world: str):
-    """With T = τ the target is exp(scale · r/τ), whatever the proposal: −τ log π takes the policy out of the weights.
+@pytest.mark.parametrize("task_name", ["bandit", "continuous_bandit"])
+def test_the_search_samples_by_reward_and_entropy_only(task_name: str):
+    """With T = τ the target is exp(scale · r/τ) for any proposal: −τ log π removes the policy from the weights.
 
-    Of 4 096 roots: shares are known to 0.008 and means to 0.007 (one standard deviation), plus a bias of order 1/N.
+    With 4 096 roots, frequencies are known to 0.008 and means to 0.007 (one standard deviation), plus a bias of order
+    1/N.
     """
-    setting = Setting(tiny(world), ARCHITECTURE, total_env_steps=1e6)
+    setting = Setting(tiny(task_name), ARCHITECTURE, total_env_steps=1e6)
     search = SoftSearchConfig(num_particles=128, horizon=1, temperature=1.5, unroll=1)
     config = SMCEntConfig(reward_scale=2.0, entropy_temperature=1.5, num_value_samples=2, search=search)
     learning = make_soft_q_learning(setting, config)
@@ -190,7 +191,7 @@ def test_the_search_samples_by_reward_and_entropy_alone(world: str):
         )
 
     searched, by_policy = (np.asarray(actions) for actions in act(jax.random.key(2)))
-    if world == "bandit":
+    if task_name == "bandit":
         expected = softmax(2.0 * np.array([0.0, 0.5, 1.0]) / 1.5)
         found, proposed = (np.bincount(actions, minlength=3) / 4096 for actions in (searched, by_policy))
     else:
@@ -199,10 +200,10 @@ def test_the_search_samples_by_reward_and_entropy_alone(world: str):
         expected = np.array([np.sum(weights * grid), np.sum(weights * grid**2)])
         found, proposed = (np.array([np.mean(x), np.mean(x**2)]) for x in (searched, by_policy))
     np.testing.assert_allclose(found, expected, atol=0.03)
-    assert np.abs(proposed - expected).max() > 0.06, "the proposal is something else"
+    assert np.abs(proposed - expected).max() > 0.06, "the proposal was meant to differ from the target"
 
 
-# --- Worlds with known answers ----------------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 CONFIG = SMCEntConfig(
     num_envs=32,
     rollout_length=8,
@@ -233,7 +234,7 @@ SLOW = {
     "slippery": Probe(150),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    # A soft value: the noise that the entropy asks for costs in each of the ten steps that γ looks ahead.
+    # A soft value: the noise of a random policy costs reward in each of the ten steps that γ looks ahead.
     "lqr": Probe(200, value_error=0.8),
 }
 PROBES = FAST | SLOW

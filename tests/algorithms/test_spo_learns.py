@@ -1,4 +1,4 @@
-"""SPO learns the value and the action of worlds whose answers are known, each in seconds (see `probes`)."""
+"""SPO learns values and actions of environments with known answers, each in seconds (see `probes`)."""
 
 import dataclasses
 
@@ -30,8 +30,8 @@ CONFIG = SPOConfig(
 )
 
 
-# "gamble" is left out: the weights of a search are exponential in what happened to its particles, chance included, so
-# that SPO likes a gamble, the more the lower its temperature. It is made for worlds in which chance decides little.
+# "gamble" is left out. The weights of a search are exponential in the returns of its particles, luck included. SPO
+# learns to gamble, the more the lower its temperature. It is made for environments with little randomness.
 DISCRETE = {"bandit": Probe(), "credit": Probe(), "chain": Probe()}
 SLOW_DISCRETE = {
     "constant_reward": Probe(),
@@ -54,14 +54,14 @@ PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
 @pytest.mark.parametrize("name", names(DISCRETE | CONTINUOUS, SLOW_DISCRETE | SLOW_CONTINUOUS))
 def test_learns(name: str):
-    # In "slippery" noise at the root costs: values learned with it are 0.06 too low.
+    # In "slippery", exploration noise costs reward: values learned with it are 0.06 too low.
     config = dataclasses.replace(CONFIG, root_exploration_weight=0.0) if name == "slippery" else CONFIG
     check("spo", config, name, PROBES[name])
 
 
 @pytest.mark.parametrize("other_gamma", [0.8, 1.0])
-def test_values_of_another_discount_would_be_told_apart(other_gamma: float):
-    """The probe has power: were γ applied once too often or not at all, every state but the last would be off."""
+def test_values_of_another_discount_factor_would_fail(other_gamma: float):
+    """The probe has power: with γ applied once too often or not at all, every value but the last would fail."""
     values, _ = learnt("spo", CONFIG, "chain", DISCRETE["chain"].iterations)
     error = np.abs(values - known_answer("chain", other_gamma).values)[:, :-1]
     assert error.min() > DISCRETE["chain"].value_error

@@ -1,4 +1,4 @@
-"""What SPO's options do, seen in what a step leaves behind."""
+"""Effects of SPO's options on the state after a step."""
 
 import jax
 import numpy as np
@@ -23,8 +23,11 @@ def make_bandit_functions(config: SPOConfig, total_env_steps: float = 1e6):
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_corrected_noise_is_not_learned(corrected: bool):
-    """At a temperature at which advantages count for nothing, what is learned is the prior: the policy, which starts
-    uniform, or the policy with its noise, which for so small an alpha puts nearly all of .8 on one action."""
+    """Learns the prior, because the temperature is so high that advantages have no effect.
+
+    With the correction, the prior is the initial policy, which is uniform. Without it, the noise, which has a weight of
+    .8, puts nearly all of it on one action.
+    """
     num_envs, num_actions = 256, TASK.train.action_spec.num_actions
     config = SPOConfig(
         **SIZES,
@@ -42,14 +45,14 @@ def test_corrected_noise_is_not_learned(corrected: bool):
     learned = np.stack([np.bincount(a, w, num_actions) for a, w in zip(plans.root_actions, plans.weights, strict=True)])
     heaviest = learned.max(axis=1).mean()
     if corrected:
-        # 256 draws, each of effective weight at least 1 / (1 - .8) below its nominal one.
+        # 256 samples. The correction divides a weight by 1 / (1 - .8) at most.
         assert heaviest < 1 / num_actions + 0.15
         np.testing.assert_allclose(np.exp(plans.log_prior).sum(axis=1), 1.0, rtol=1e-5)
     else:
         assert heaviest > 0.8
 
 
-def test_rates_decay_to_nothing_over_the_run():
+def test_learning_rates_decay_to_0_over_the_run():
     config = SPOConfig(
         **SIZES,
         num_envs=4,
@@ -67,4 +70,4 @@ def test_rates_decay_to_nothing_over_the_run():
 
     assert any(moved(start.learner.params, middle.learner.params))
     assert not any(moved(middle.learner.params, end.learner.params))
-    assert any(moved(middle.learner.duals, end.learner.duals)), "the duals have a rate of their own"
+    assert any(moved(middle.learner.duals, end.learner.duals)), "the duals have their own learning rate"

@@ -1,4 +1,4 @@
-"""V-MPO: one iteration against rlax's whole loss, the old policy's period, and the worlds it learns (see `probes`)."""
+"""V-MPO: one iteration against rlax's loss, the old policy's period, and the environments that it learns."""
 
 import functools
 import itertools
@@ -10,20 +10,22 @@ import jax
 import numpy as np
 import pytest
 
-from algorithms.on_policy import TASK, make_on_table, over_devices, run, table_network, values_behind_a_time_limit
+from algorithms.on_policy import make_on_table, over_devices, values_behind_a_time_limit
 from algorithms.probes import GAMMA, Probe, check, names
+from algorithms.tables import DISCRETE as TASK
+from algorithms.tables import run, table_network
 from spo.acting import Experience, rollout
 from spo.algorithms import vmpo
 from spo.algorithms.base import Setting
 from spo.algorithms.vmpo import Decision, VMPOConfig, make_vmpo
 from spo.networks import mlp_architecture
 
-# --- One iteration by other hands -------------------------------------------------------------------------------------
+# --- One iteration against rlax ---------------------------------------------------------------------------------------
 RLAX = json.loads((Path(__file__).parents[1] / "oracles" / "learning_numbers.json").read_text())["vmpo_discrete"]
 
 
 def experience_of(states: np.ndarray, old_logits: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> Experience:
-    """Episodes of one step, [device 1, T, E]: the advantage is the reward less the value."""
+    """Returns episodes of one step, [device 1, T, E]: the advantage is reward minus value."""
     num_states, num_actions = old_logits.shape
     observation = np.eye(num_states, dtype=np.float32)[states]
     return jax.tree.map(
@@ -85,7 +87,7 @@ EXPERIENCE = experience_of(
     RNG.integers(4, size=(NUM_STEPS, NUM_ENVS)),
     OLD_LOGITS,
     RNG.integers(3, size=(NUM_STEPS, NUM_ENVS)),
-    # One device's share is better than the other's: a half of each would be other samples than the better half.
+    # One device's samples are better than the other's: the better half of each is not the better half of all.
     RNG.normal(size=(NUM_STEPS, NUM_ENVS)) + np.repeat([0.0, 2.0], NUM_ENVS // 2),
 )
 CONFIG_ON_TABLE = VMPOConfig(
@@ -115,7 +117,7 @@ def test_the_better_half_is_that_of_all_devices(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_old_policy_acts_until_its_period_is_over(monkeypatch: pytest.MonkeyPatch):
-    """4 updates an iteration and a period of 6: it is renewed after 8, 12 and 20 updates, for 6, 12 and 18."""
+    """With 4 updates per iteration and a period of 6, it is replaced after 8, 12 and 20 updates: for 6, 12 and 18."""
     network = table_network(LOGITS, VALUES)
     algorithm = make_on_table(monkeypatch, vmpo, make_vmpo, CONFIG_ON_TABLE, network, EXPERIENCE)
 
@@ -135,7 +137,7 @@ def test_the_old_policy_acts_until_its_period_is_over(monkeypatch: pytest.Monkey
     assert renewed == [False, True, True, False, True]
 
 
-def test_what_can_not_be_is_refused():
+def test_impossible_sizes_are_refused():
     setting = Setting(TASK, mlp_architecture(), total_env_steps=1.0)
     with pytest.raises(ValueError, match=r"num_minibatches \(3\) must divide .* 8 environments x 4 steps = 32"):
         make_vmpo(setting, VMPOConfig(num_envs=8, rollout_length=4, num_minibatches=3))
@@ -143,7 +145,7 @@ def test_what_can_not_be_is_refused():
         make_vmpo(setting, VMPOConfig(num_envs=8, rollout_length=4, target_period=0))
 
 
-# --- What it learns ---------------------------------------------------------------------------------------------------
+# --- Environments with known answers ----------------------------------------------------------------------------------
 CONFIG = VMPOConfig(
     num_envs=32,
     rollout_length=8,
@@ -160,7 +162,7 @@ CONFIG = VMPOConfig(
     scale_kl_bound=0.01,
 )
 
-# "gamble" is left out: the better half of the samples is the half that had luck, so that V-MPO likes a gamble.
+# "gamble" is left out: the better half of the samples is the half with luck, and V-MPO learns to gamble.
 DISCRETE = {"credit": Probe(), "chain": Probe()}
 SLOW_DISCRETE = {
     "bandit": Probe(),
@@ -187,6 +189,6 @@ def test_learns(name: str):
     check("vmpo", CONFIG, name, PROBES[name])
 
 
-def test_a_time_limit_is_no_end():
+def test_a_time_limit_is_no_termination():
     values, true_values = values_behind_a_time_limit("vmpo", CONFIG, 60)
     np.testing.assert_allclose(values, np.tile(true_values, (2, 1)), atol=0.05)

@@ -1,7 +1,7 @@
-"""MPO and V-MPO put together from the pieces, against rlax's whole losses: every part and every gradient.
+"""The losses of MPO and V-MPO, composed of our functions, against rlax: every term and every gradient.
 
-The gradients are of one sum of all losses, which is what an algorithm descends, so a missing or misplaced
-`stop_gradient` anywhere shows up in them.
+Gradients are those of the sum of all losses, which an algorithm minimises. They reveal a missing or misplaced
+`stop_gradient`.
 """
 
 import json

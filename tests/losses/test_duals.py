@@ -1,4 +1,4 @@
-"""Duals: positive, exact where they start, and learnable from there."""
+"""Duals: positive, exact at their initial values, and learnable from there."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ def test_a_dual_starts_at_the_value_of_the_table(value):
 
 
 @pytest.mark.parametrize("raw", [-1e30, -1e4, -100.0, -1.0, 0.0, 100.0, 1e4])
-def test_a_dual_and_its_slope_are_finite_wherever_the_optimiser_goes(raw):
+def test_a_dual_and_its_slope_are_finite_for_every_raw_variable(raw):
     value, slope = jax.value_and_grad(positive_from_raw)(jnp.asarray(raw))
     assert np.isfinite(value)
     assert value >= MINIMUM

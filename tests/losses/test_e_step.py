@@ -1,4 +1,4 @@
-"""The E-step: its dual function against its own theory, solved by scipy."""
+"""The E-step: its dual function against the theory, solved by scipy."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ slope_of_the_dual = jax.jit(jax.grad(temperature_loss))
 
 
 def kl_to_uniform(weights):
-    """KL(w ‖ uniform), in float64."""
+    """Returns KL(w ‖ uniform) in float64."""
     return np.sum(special.xlogy(weights, weights), axis=-1) + np.log(weights.shape[-1])
 
 
@@ -25,8 +25,8 @@ def mean_temperature_loss(temperature, advantages, kl_bound):
 
 
 @pytest.mark.parametrize("kl_bound", [0.05, 0.2, 0.5, 1.5])
-def test_the_minimiser_of_the_dual_spends_the_kl_budget_exactly(kl_bound):
-    # The KL as a function of temperature, from NumPy alone; brentq knows nothing of the dual.
+def test_at_the_minimum_of_the_dual_the_kl_is_the_bound(kl_bound):
+    # The KL divergence as a function of the temperature, by NumPy only, without the dual.
     def excess(log_temperature):
         weights = special.softmax(ADVANTAGES / np.exp(log_temperature), axis=-1)
         return kl_to_uniform(weights).mean() - kl_bound
@@ -36,9 +36,9 @@ def test_the_minimiser_of_the_dual_spends_the_kl_budget_exactly(kl_bound):
     found = optimize.minimize_scalar(
         lambda x: float(dual(x)), bounds=(-8, 8), method="bounded", options={"xatol": 1e-6}
     )
-    # A minimum is flat: float32 rounding of the loss, 1e-7, blurs its place by about the square root of that.
+    # A minimum is flat: rounding of the loss, 1e-7 in float32, shifts it by about the square root of that.
     np.testing.assert_allclose(np.exp(found.x), expected, rtol=5e-3)
-    # The slope is sharper: it vanishes where the budget is spent.
+    # The slope is more precise: it is 0 where the KL divergence is the bound.
     slope = jax.grad(mean_temperature_loss)(jnp.asarray(expected, jnp.float32), ADVANTAGES, kl_bound)
     np.testing.assert_allclose(slope, 0.0, atol=2e-6)
 
@@ -49,7 +49,7 @@ def test_the_minimiser_of_the_dual_spends_the_kl_budget_exactly(kl_bound):
     st.floats(-3, 3, width=32).map(np.exp),
     st.floats(0, 3, width=32),
 )
-def test_the_slope_of_the_dual_is_the_unspent_budget(advantages, temperature, kl_bound):
+def test_the_slope_of_the_dual_is_the_bound_minus_the_kl(advantages, temperature, kl_bound):
     advantages = np.asarray(advantages, np.float32)
     slope = slope_of_the_dual(jnp.float32(temperature), advantages, kl_bound)
     weights = special.softmax(advantages.astype(np.float64) / temperature)
@@ -72,7 +72,7 @@ def test_the_dual_and_its_slope_by_finite_differences(temperature):
 @pytest.mark.parametrize("temperature", [1e-8, 1e-4, 1e-2, 500.0, 1e8])
 @pytest.mark.parametrize("offset", [0.0, -1e4, 1e4])
 def test_the_slope_keeps_its_digits_at_any_temperature_and_offset(temperature, offset):
-    # Steps of 1/64 survive the offset without rounding, so that the answer is known exactly.
+    # Multiples of 1/64 are exact after the offset is added: the answer is known exactly.
     advantages = np.asarray([0.0, -1.0, -2.0, -0.015625], np.float32) + np.float32(offset)
     value, slope = jax.value_and_grad(temperature_loss)(jnp.asarray(temperature), jnp.asarray(advantages), 0.5)
     weights = special.softmax((advantages.astype(np.float64) - offset) / temperature)
@@ -95,7 +95,7 @@ def test_descending_the_dual_from_its_raw_variable_reaches_the_bound():
     np.testing.assert_allclose(kl_to_uniform(np.asarray(weights, np.float64)).mean(), bound, rtol=1e-3)
 
 
-def test_only_the_temperature_learns():
+def test_only_the_temperature_receives_a_gradient():
     advantages = jnp.asarray(ADVANTAGES[0])
     assert not np.any(jax.grad(temperature_loss, argnums=1)(0.7, advantages, 0.5))
     for argument in (0, 1):
@@ -103,12 +103,12 @@ def test_only_the_temperature_learns():
         assert not np.any(gradient)
 
 
-def test_weights_are_a_softmax_and_know_no_offset():
+def test_weights_are_a_softmax_and_independent_of_an_offset():
     advantages = jnp.asarray(ADVANTAGES[3], jnp.float32)
     weights = target_weights(advantages, 0.4)
     np.testing.assert_allclose(weights, special.softmax(ADVANTAGES[3] / 0.4), rtol=1e-4)
     np.testing.assert_allclose(weights, target_weights(advantages + 3.0, 0.4), rtol=1e-4)
-    # η → 0: the best alone. η → ∞: the prior, on whose samples the weights are equal.
+    # η → 0: only the best action. η → ∞: equal weights on samples of the prior.
     np.testing.assert_array_equal(target_weights(advantages, 1e-8), np.eye(N)[np.argmax(advantages)])
     np.testing.assert_allclose(target_weights(advantages, 1e8), 1 / N, rtol=1e-6)
 
@@ -120,6 +120,6 @@ def test_top_half_holds_the_best(num_states):
     np.testing.assert_array_equal(indices, np.argsort(-advantages)[: num_states // 2])
 
 
-def test_half_of_nothing_is_refused():
+def test_half_of_a_single_state_is_refused():
     with pytest.raises(ValueError, match="at least 2 advantages, got 1"):
         top_half(jnp.ones(1))

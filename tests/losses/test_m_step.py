@@ -1,4 +1,4 @@
-"""The M-step: likelihood, projections and trust region, for discrete and continuous policies alike."""
+"""The M-step: likelihood, projections and trust region, for discrete and continuous policies."""
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,13 @@ def test_the_best_categorical_policy_is_the_weights_themselves():
     best = jnp.log(jnp.asarray(weights))
     np.testing.assert_allclose(jax.grad(loss)(best), 0.0, atol=1e-7)
     np.testing.assert_allclose(loss(best), stats.entropy(weights), rtol=1e-6)
-    # Away from it: softmax(logits) − weights.
+    # The gradient elsewhere is softmax(logits) − weights.
     logits = np.asarray([0.2, -1.0, 0.4])
     np.testing.assert_allclose(jax.grad(loss)(jnp.asarray(logits)), special.softmax(logits) - weights, rtol=1e-5)
 
 
 def test_all_actions_with_summed_weights_equal_the_particles():
-    # AlphaZero's view (a weight for every action) and SPO's (a weight for every particle) are one loss.
+    # AlphaZero's form (a weight for every action) and SPO's (a weight for every particle) are the same loss.
     logits, actions = jnp.asarray([0.1, -0.7, 0.4]), jnp.asarray([2, 0, 2, 2])
     weights = jnp.asarray([0.1, 0.4, 0.2, 0.3])
     particles = weighted_likelihood_loss(jax.vmap(categorical.log_prob, (None, 0))(logits, actions), weights)
@@ -47,7 +47,7 @@ def test_weights_receive_no_gradient():
     assert not np.any(jax.grad(weighted_likelihood_loss, argnums=1)(LOG_PROBS, jnp.full(3, 1 / 3)))
 
 
-def test_masked_actions_bring_no_nan_into_loss_or_gradient():
+def test_masked_actions_cause_no_nan_in_loss_or_gradient():
     mask, weights = jnp.asarray([True, False, True]), jnp.asarray([0.7, 0.0, 0.3])
 
     def loss(raw_logits):
@@ -63,7 +63,7 @@ def test_masked_actions_bring_no_nan_into_loss_or_gradient():
     assert np.all(np.asarray(gradient)[[0, 2]] != 0.0)
 
 
-def test_an_impossible_action_that_has_weight_is_not_hushed_up():
+def test_an_impossible_action_with_weight_gives_an_infinite_loss():
     assert weighted_likelihood_loss(jnp.asarray([-jnp.inf, 0.0]), jnp.asarray([0.5, 0.5])) == jnp.inf
 
 
@@ -102,7 +102,7 @@ def test_the_decoupled_projection_against_scipy():
         np.testing.assert_allclose(kls["scale"][d], scale_kl, rtol=1e-4)
 
 
-def test_squashing_changes_the_decoupled_likelihood_by_a_constant_only():
+def test_squashing_changes_the_decoupled_likelihood_only_by_a_constant():
     def gradient(distribution):
         return jax.grad(decoupled_projection(distribution).log_prob, argnums=1)(OLD, NEW, ACTION)
 
@@ -125,7 +125,7 @@ def test_the_old_policy_receives_no_gradient(projection, old, new, action):
     assert all(np.all(leaf != 0.0) for leaf in jax.tree.leaves(new_gradient))
 
 
-def test_the_mean_and_the_scale_learn_apart():
+def test_mean_and_scale_are_learned_separately():
     gradients = jax.jacobian(decoupled_projection(gaussian).kls, argnums=1)(OLD, NEW)
     assert not np.any(gradients["mean"].scale)
     assert not np.any(gradients["scale"].mean)
@@ -153,7 +153,7 @@ def test_the_penalty_trains_the_policy_and_the_dual_the_multipliers():
         np.testing.assert_allclose(penalty_by_kl[name], MULTIPLIERS[name])
         assert not np.any(penalty_by_multiplier[name])
         assert not np.any(dual_by_kl[name])
-        # Descent on the dual raises a multiplier whose KL is above its bound.
+        # A descent on the dual raises a multiplier whose KL divergence is above the bound.
         np.testing.assert_allclose(dual_by_multiplier[name], BOUNDS[name] - KLS[name], rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The clipped surrogate, by hand and against rlax."""
+"""PPO's clipped surrogate, by hand and against rlax."""
 
 import json
 from pathlib import Path
@@ -24,21 +24,21 @@ def test_the_surrogate_and_its_gradient_agree_with_rlax():
     value, gradient = jax.value_and_grad(loss)(jnp.asarray(numbers["log_probs"]))
     np.testing.assert_allclose(value, numbers["loss"], rtol=1e-5)
     np.testing.assert_allclose(gradient, numbers["gradient"], rtol=1e-5, atol=1e-7)
-    # The stored case has clipped and unclipped states.
+    # The stored numbers contain clipped and unclipped states.
     assert 0 < np.count_nonzero(gradient) < len(advantages)
 
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "slope"),
     [
-        (1.05, 2.0, -2.1, -2.1),  # inside
-        (1.5, 2.0, -2.2, 0.0),  # better and already much likelier: enough
-        (0.5, 2.0, -1.0, -1.0),  # better but much less likely: back
-        (1.5, -2.0, 3.0, 3.0),  # worse and much likelier: back
-        (0.5, -2.0, 1.8, 0.0),  # worse and already much less likely: enough
+        (1.05, 2.0, -2.1, -2.1),  # inside the clip
+        (1.5, 2.0, -2.2, 0.0),  # better, and already much more likely: no gradient
+        (0.5, 2.0, -1.0, -1.0),  # better, but much less likely: gradient
+        (1.5, -2.0, 3.0, 3.0),  # worse, and much more likely: gradient
+        (0.5, -2.0, 1.8, 0.0),  # worse, and already much less likely: no gradient
     ],
 )
-def test_the_four_corners(ratio, advantage, loss, slope):
+def test_value_and_slope_on_all_sides_of_the_clip(ratio, advantage, loss, slope):
     arguments = (jnp.asarray(np.log(ratio) - 3.0), jnp.asarray(-3.0), jnp.asarray(advantage), 0.1)
     np.testing.assert_allclose(clipped_surrogate_loss(*arguments), loss, rtol=1e-5)
     np.testing.assert_allclose(jax.grad(clipped_surrogate_loss)(*arguments), slope, rtol=1e-5)
@@ -64,5 +64,5 @@ def test_the_rollout_receives_no_gradient():
 def test_standardised_advantages():
     advantages = standardise(jnp.asarray([1.0, 2.0, 3.0, 6.0]))
     np.testing.assert_allclose(advantages, np.asarray([-2, -1, 0, 3]) / np.sqrt(14 / 4), rtol=1e-6)
-    # All alike: nothing to prefer, and no division by zero.
+    # Equal advantages: all 0, and no division by zero.
     np.testing.assert_array_equal(standardise(jnp.full(4, 2.5)), np.zeros(4))

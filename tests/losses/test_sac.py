@@ -1,4 +1,4 @@
-"""SAC's policy and entropy temperature: each has the minimiser it should."""
+"""Losses of SAC's policy and entropy temperature: their minima and gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def test_the_best_gaussian_for_a_quadratic_q_is_the_boltzmann_policy():
     # exp(Q/τ) with Q = −(a − 1)²/2 is the Gaussian with mean 1 and variance τ.
     temperature = jnp.asarray(0.25)
     noise = np.random.default_rng(0).normal(size=(2000, 1)).astype(np.float32)
-    # Moments 0 and 1 exactly, which leaves no sampling error in the first two: the answer is then exact.
+    # Samples with mean 0 and variance 1 exactly: the answer then has no sampling error.
     noise = jnp.asarray((noise - noise.mean()) / noise.std())
 
     def loss(params):
@@ -35,10 +35,10 @@ def test_the_best_gaussian_for_a_quadratic_q_is_the_boltzmann_policy():
     np.testing.assert_allclose(jnp.concatenate(wrong), [-1.0, 0.75], rtol=1e-4)
 
 
-def test_gradients_go_where_they_should():
+def test_gradients_reach_the_trained_variables_only():
     log_prob, q_value, temperature = jnp.asarray(-1.5), jnp.asarray(2.0), jnp.asarray(0.2)
     gradients = jax.grad(soft_policy_loss, argnums=(0, 1, 2))(log_prob, q_value, temperature)
     np.testing.assert_allclose(gradients, [0.2, -1.0, 0.0], rtol=1e-6)
     gradients = jax.grad(entropy_temperature_loss, argnums=(0, 1))(temperature, log_prob, -3.0)
-    # More random (1.5 nats) than asked for (−3): a descent lowers the temperature.
+    # The policy is more random (1.5 nats) than its target (−3): a descent lowers the temperature.
     np.testing.assert_allclose(gradients, [4.5, 0.0], rtol=1e-6)

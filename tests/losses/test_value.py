@@ -1,4 +1,4 @@
-"""Regression losses, by hand and against rlax."""
+"""Regression losses of values, by hand and against rlax."""
 
 import json
 from pathlib import Path
@@ -35,13 +35,13 @@ def test_the_slope_of_huber_is_the_error_clipped(error, slope):
     ("value", "target", "loss", "slope"),
     [
         (1.1, 2.0, 0.81, -1.8),  # near the old value 1: the squared error
-        (1.5, 2.0, 0.64, 0.0),  # moved too far towards the target: counted at 1.2, no pull
-        (1.5, 0.0, 2.25, 3.0),  # moved too far away from it: pulled back
+        (1.5, 2.0, 0.64, 0.0),  # moved too far towards the target: evaluated at 1.2, no gradient
+        (1.5, 0.0, 2.25, 3.0),  # moved too far away from it: gradient back
         (0.5, 0.0, 0.64, 0.0),
         (0.5, 2.0, 2.25, -3.0),
     ],
 )
-def test_a_clipped_value_is_not_pulled_further(value, target, loss, slope):
+def test_a_clipped_value_gets_no_gradient_further_away(value, target, loss, slope):
     arguments = (jnp.asarray(value), jnp.asarray(1.0), jnp.asarray(target), 0.2)
     np.testing.assert_allclose(clipped_squared_error(*arguments), loss, rtol=1e-5)
     np.testing.assert_allclose(jax.grad(clipped_squared_error)(*arguments), slope, rtol=1e-5)
@@ -51,7 +51,7 @@ def test_targets_and_old_values_receive_no_gradient():
     value, old_value, target = jnp.asarray(1.5), jnp.asarray(1.0), jnp.asarray(2.0)
     assert jax.grad(squared_error, argnums=1)(value, target) == 0.0
     assert jax.grad(huber, argnums=1)(value, target, 0.5) == 0.0
-    # Clip 0.2: the clipped error counts, which is the one that holds the old value. Clip 2: the plain one.
+    # With a clip of 0.2 the clipped error counts, which contains the old value. With 2, the plain error counts.
     for clip in (0.2, 2.0):
         for argument in (1, 2):
             assert jax.grad(clipped_squared_error, argnums=argument)(value, old_value, target, clip) == 0.0

@@ -1,4 +1,4 @@
-"""Actor and critic together: the paper's sizes, what is shared and what is not, and how they batch."""
+"""Actor and critic: the paper's sizes, shared and separate parameters, batches, number formats and gradients."""
 
 import functools
 from collections import Counter
@@ -21,7 +21,7 @@ SMALL_GRID = jax.ShapeDtypeStruct((4, 5), jnp.int32)
 ANT = jax.ShapeDtypeStruct((27,), jnp.float32)
 TREE = {"position": jax.ShapeDtypeStruct((2, 2), jnp.float32), "clock": jax.ShapeDtypeStruct((), jnp.int32)}
 
-# Small networks of every kind: (observation_spec, action_spec, architecture of a dtype)
+# Small networks of every kind: (observation_spec, action_spec, dtype -> architecture)
 SMALL = {
     "cube": (CUBE, DiscreteActions(18), lambda dtype: cube_architecture(width=16, head_sizes=(16,), dtype=dtype)),
     "boxoban": (
@@ -36,14 +36,14 @@ SMALL = {
 
 @functools.cache
 def small(name, dtype=jnp.float32):
-    """A small network, the spec of its observations and its parameters."""
+    """Returns a small network, the spec of its observations and its parameters."""
     spec, actions, architecture = SMALL[name]
     network = make_network(spec, actions, architecture(dtype))
     return network, spec, network.init(KEY, spec)
 
 
 def observations(key, spec, *batch):
-    """Random observations: small whole numbers where the spec says integers, normal numbers elsewhere."""
+    """Returns random observations: small integers or normal numbers, by the spec's type."""
     leaves, structure = jax.tree.flatten(spec)
 
     def draw(key, leaf):
@@ -60,7 +60,7 @@ def count_parameters(tree):
 
 
 def equations(jaxpr):
-    """Every equation of a jaxpr and of those inside it."""
+    """Yields every equation of a jaxpr, nested ones included."""
     for equation in jaxpr.eqns:
         yield equation
         for value in equation.params.values():
@@ -70,7 +70,7 @@ def equations(jaxpr):
 
 
 def products(function, *arguments):
-    """The matrix products and convolutions of a function."""
+    """Returns the matrix products and convolutions of a function."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return [e for e in equations(jaxpr) if e.primitive.name in ("dot_general", "conv_general_dilated")]
 
@@ -111,7 +111,7 @@ def test_boxoban_has_the_papers_sizes():
     assert count_parameters(params) == 40_886_661
 
 
-def test_the_paper_chooses_by_the_observation():
+def test_the_papers_network_follows_from_the_observation():
     cube, boxoban, brax = paper_architecture(CUBE), paper_architecture(BOXOBAN), paper_architecture(ANT)
     assert isinstance(cube.torso, CubeTorso)
     assert isinstance(boxoban.torso, ResNet)
@@ -186,7 +186,7 @@ def test_masks_are_respected(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_both_is_actor_and_critic(name):
+def test_both_returns_the_outputs_of_actor_and_critic(name):
     network, spec, params = small(name)
     observation = observations(KEY, spec)
     policy, value = network.both(params, observation, None)
@@ -225,7 +225,7 @@ def test_vmap_is_a_loop(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_search_batch_is_one_product_per_layer(name):
-    """Roots times particles must reach the device as one large product a layer, never as a batch of small ones."""
+    """A batch of roots times particles is one large product per layer, never a batch of small products."""
     network, spec, params = small(name)
     roots, particles = 2, 3
 
@@ -238,7 +238,7 @@ def test_a_search_batch_is_one_product_per_layer(name):
     for equation, alone in zip(batched, single, strict=True):
         left, right = (variable.aval.shape for variable in equation.invars)
         if left == alone.invars[0].aval.shape and name == "cube":
-            continue  # a product of parameters alone: the cube's embedding with its first layer
+            continue  # a product of parameters only: the cube's embedding with its first layer
         assert np.prod(left) == roots * particles * np.prod(alone.invars[0].aval.shape)
         assert right == alone.invars[1].aval.shape  # the parameters are not repeated
         if equation.primitive.name == "dot_general":
@@ -263,7 +263,7 @@ def test_parameters_stack_over_seeds(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_values_can_start_near_zero(name):
-    """If asked to: a critic that starts some way off decides for millions of steps how sharp SPO's search is."""
+    """On request: for millions of steps, a critic with an initial constant changes the temperature of SPO's search."""
     spec, actions, architecture = SMALL[name]
     network = make_network(spec, actions, architecture(jnp.float32), value_gain=0.01)
     for seed in range(5):
@@ -278,7 +278,7 @@ def test_values_can_start_near_zero(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_dtype_is_that_of_the_computation_alone(name):
+def test_dtype_is_that_of_the_computation_only(name):
     network, spec, params = small(name, jnp.bfloat16)
     plain, _, plain_params = small(name)
     observation = observations(KEY, spec)
@@ -287,8 +287,8 @@ def test_dtype_is_that_of_the_computation_alone(name):
     outputs = network.both(params, observation, None)
     assert {leaf.dtype for leaf in jax.tree.leaves(outputs)} == {np.dtype("float32")}
 
-    # Everything but the outputs (logits or mean and scale, and the value) runs in bfloat16, and so does not what is
-    # done to parameters alone, before any state is seen: the cube's embedding times its first layer.
+    # Everything runs in bfloat16, with two exceptions: the outputs (logits or mean and scale, and the value), and
+    # products of parameters only (the cube's embedding times its first layer).
     num_in_float32 = {"brax": 3, "cube": 3}.get(name, 2)
     types = Counter(str(e.invars[0].aval.dtype) for e in products(network.both, params, observation, None))
     assert types["float32"] == num_in_float32
@@ -305,7 +305,7 @@ def test_dtype_is_that_of_the_computation_alone(name):
 
 
 def losses(network, spec):
-    """A policy loss and a value loss that depend on every output, on a batch."""
+    """Returns a policy loss and a value loss of a batch that depend on every output."""
     batch = observations(jax.random.key(5), spec, 32)
 
     def policy_loss(params):
@@ -342,14 +342,14 @@ def test_the_key_decides_the_parameters(name):
         return [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if path[-1].key == "kernel"]
 
     assert all(not np.allclose(a, b) for a, b in zip(kernels(first), kernels(other), strict=True))
-    # No two kernels of one network are the same draw either.
+    # No two kernels of one network are equal.
     drawn = [
         np.asarray(kernel).ravel()[:8] / np.linalg.norm(np.asarray(kernel).ravel()[:8]) for kernel in kernels(first)
     ]
     assert all(not np.array_equal(np.round(a, 5), np.round(b, 5)) for i, a in enumerate(drawn) for b in drawn[i + 1 :])
 
 
-def test_raw_keys_are_welcome():
+def test_raw_keys_are_accepted():
     network, spec, _ = small("brax")
     typed = network.init(jax.random.key(0), spec)
     raw = network.init(jax.random.PRNGKey(0), spec)

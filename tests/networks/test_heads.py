@@ -1,4 +1,4 @@
-"""The heads: masks, scales, initial outputs."""
+"""Heads: masks, scales and initial outputs."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ KEY = jax.random.key(3)
 FEATURES = jax.random.normal(jax.random.key(4), (32,))
 
 
-def test_masked_actions_have_minus_infinity_and_the_rest_is_untouched():
+def test_masked_actions_have_minus_infinity_and_others_are_unchanged():
     head = CategoricalHead(5)
     mask = jnp.asarray([True, False, True, True, False])
     variables = head.init(KEY, FEATURES)
@@ -22,14 +22,14 @@ def test_masked_actions_have_minus_infinity_and_the_rest_is_untouched():
 
 def test_a_new_policy_is_nearly_uniform():
     logits, variables = CategoricalHead(7).init_with_output(KEY, FEATURES)
-    # The kernel is 0.01 times orthonormal columns, so the logits' norm is at most 0.01 times the features'.
+    # The kernel is 0.01 times orthonormal columns: the norm of the logits is at most 0.01 times that of the features.
     kernel = variables["params"]["logits"]["kernel"]
     np.testing.assert_allclose(kernel.T @ kernel, 1e-4 * np.eye(7), atol=1e-9)
     assert 0.0 < np.linalg.norm(logits) <= 0.01 * np.linalg.norm(FEATURES)
 
 
 @pytest.mark.parametrize("initial_scale", [0.3, 0.7, 3.0])
-def test_a_new_gaussian_has_mean_zero_and_the_scale_asked_for(initial_scale):
+def test_a_new_gaussian_has_mean_zero_and_the_initial_scale(initial_scale):
     head = GaussianHead(6, initial_scale=initial_scale, min_scale=0.05)
     params, _ = head.init_with_output(KEY, FEATURES)
     bound = 0.01 * np.linalg.norm(FEATURES) + 1e-6
@@ -59,7 +59,7 @@ def test_value_heads_start_with_gain_one():
 @pytest.mark.parametrize(
     "head", [CategoricalHead(3, (4, 6)), GaussianHead(3, (4, 6)), ActionValuesHead(3, (4, 6)), ValueHead((4, 6))]
 )
-def test_hidden_layers_have_the_sizes_asked_for(head):
+def test_hidden_layers_have_the_given_sizes(head):
     hidden = head.init(KEY, FEATURES)["params"]["MLP_0"]
     assert {name: layer["kernel"].shape for name, layer in hidden.items()} == {"Dense_0": (32, 4), "Dense_1": (4, 6)}
 

@@ -1,4 +1,4 @@
-"""Q networks: one output per discrete action, one input per continuous one."""
+"""Q networks: one output per discrete action; a continuous action is an input."""
 
 import jax
 import jax.numpy as jnp
@@ -32,14 +32,14 @@ def test_continuous_value_is_a_joint_function_of_observation_and_action():
 
     observation, action = jnp.linspace(-1.0, 1.0, 5), jnp.asarray([0.5, -0.5])
     assert network.value(params, observation, action).shape == ()
-    # A sum of a function of the state and one of the action has no mixed derivative: this must have one.
+    # The sum of a function of the state and a function of the action has no mixed derivative. Q must have one.
     mixed = jax.jacobian(jax.grad(network.value, argnums=1), argnums=2)(params, observation, action)
     assert np.abs(mixed).min() > 1e-6
 
 
 def test_twin_critics_are_two_sets_of_parameters():
     network = make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=1, width=8))
-    # One after the other: see `spo.training.trainer.jit_init` about a vmapped orthogonal initialisation.
+    # One after the other: see `spo.training.trainer.jit_init` for the reason.
     params = jax.lax.map(lambda key: network.init(key, VECTOR), jax.random.split(KEY))
     first, second = jax.vmap(network.value, in_axes=(0, None, None))(params, jnp.ones(5), jnp.zeros(2))
     assert first != second
@@ -58,7 +58,7 @@ def test_default_sizes_are_the_papers(spec, actions, num_parameters):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_parameters
 
 
-def test_dtype_is_that_of_the_computation_alone():
+def test_dtype_is_that_of_the_computation_only():
     observation, action = jnp.linspace(-1.0, 1.0, 5), jnp.asarray([0.5, -0.5])
     networks = [
         make_q_network(VECTOR, ContinuousActions(2), mlp_architecture(depth=2, width=16, dtype=dtype))

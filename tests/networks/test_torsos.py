@@ -1,4 +1,4 @@
-"""The torsos: shapes, residual structure, initial scale, what they refuse."""
+"""Torsos: shapes, residual structure, initial scale and refused inputs."""
 
 import flax.linen as nn
 import jax
@@ -23,7 +23,7 @@ def test_flatten_refuses_an_observation_without_arrays():
         flatten({})
 
 
-def test_mlp_is_the_composition_written_out():
+def test_mlp_is_the_composition_of_its_layers():
     module = MLP((3, 2), nn.silu)
     x = jnp.asarray([1.0, -2.0])
     params = module.init(KEY, x)["params"]
@@ -52,7 +52,7 @@ def test_residual_block_is_identity_plus_correction(num_blocks):
 
 
 def zero_second_layers(params):
-    """The same parameters with every residual correction switched off."""
+    """Returns the parameters with every residual correction set to zero."""
 
     def zero(path, leaf):
         names = [entry.key for entry in path]
@@ -61,7 +61,7 @@ def zero_second_layers(params):
     return jax.tree_util.tree_map_with_path(zero, params)
 
 
-def test_residual_mlp_is_its_first_layer_plus_what_the_others_add():
+def test_residual_mlp_is_its_first_layer_plus_the_others():
     module = ResidualMLP(width=6, num_layers=3)
     x = jax.random.normal(KEY, (4,))
     params = module.init(KEY, x)["params"]
@@ -111,8 +111,8 @@ def test_resnet_keeps_the_grid_and_flattens_it():
 
 @pytest.mark.parametrize("num_layers", [1, 9])
 def test_a_deeper_stack_starts_with_features_of_bounded_size(num_layers):
-    # What the layers add is never negative, so its mean adds up: about sqrt(n) for n layers of gain 1/sqrt(n).
-    # Measured: 1 for one layer, 17 for nine. With the full gain it would grow geometrically.
+    # Added outputs are never negative, and their means sum up: about sqrt(n) for n layers of gain 1/sqrt(n).
+    # Measured: 1 for one layer, 17 for nine. With the full gain, the sum would grow geometrically.
     module = ResidualMLP(width=256, num_layers=num_layers)
     x = jax.random.normal(KEY, (64, 256))
     params = module.init(KEY, x[0])["params"]

@@ -1,9 +1,9 @@
-"""Makes learning_numbers.json: what rlax and distrax say about the quantities of `spo.returns` and `spo.losses`.
+"""Writes learning_numbers.json: the quantities of `spo.returns` and `spo.losses` as rlax and distrax compute them.
 
     pip install "spo-jax[oracles]" && python tests/oracles/make_learning_numbers.py
 
-Inputs are stored beside the answers, so that the tests need neither library. rlax knows no truncation; where an episode
-ends in the middle of a trajectory, each episode is handed to it apart, closed by the value of its own last observation.
+Inputs are stored with the results: the tests need neither library. rlax has no truncation. If an episode ends inside a
+trajectory, each episode is passed to it separately, with the value of its own last observation at the end.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def positive(*shape):
 
 
 def episodes(ended):
-    """Slices of one trajectory, one for each episode (the last may be unfinished)."""
+    """Returns slices of one trajectory, one per episode (the last may be unfinished)."""
     edges = [0, *(np.flatnonzero(ended) + 1).tolist()]
     if edges[-1] != len(ended):
         edges.append(len(ended))
@@ -42,7 +42,7 @@ def trajectory(num_steps=14):
     truncated[[6, 10]] = True
     ended = terminated | truncated
     values = normal(num_steps)
-    # Inside an episode the next value is the value at the next step; at its end it belongs to the last observation.
+    # Inside an episode, the next value is that of the next step. At its end, it is that of the last observation.
     next_values = np.where(ended, normal(num_steps), np.append(values[1:], normal()))
     return {
         "rewards": normal(num_steps),
@@ -69,7 +69,7 @@ def make_gae():
 
 def make_retrace():
     inputs = trajectory()
-    # V(s') is the mean of Q under the target policy: next to q_values, it is a number of its own at every step.
+    # V(s') is the mean of Q under the target policy: a number at every step, independent of q_values.
     inputs["q_values"], inputs["next_values"] = inputs.pop("values"), normal(14)
     inputs["log_ratios"] = normal(14)
     gamma, retrace_lambda = 0.97, 0.9
@@ -90,7 +90,7 @@ def make_retrace():
 
 
 def make_mpo_continuous(num_states=4, num_samples=6, size=3):
-    """MPO with decoupled Gaussians and a KL bound for every dimension; the gradients of the whole loss as well."""
+    """Returns the terms and gradients of MPO's loss, with decoupled Gaussians and a KL bound for every dimension."""
     inputs = {
         "old_mean": normal(num_states, size),
         "old_scale": positive(num_states, size),
@@ -140,7 +140,7 @@ def make_mpo_continuous(num_states=4, num_samples=6, size=3):
 
 
 def make_vmpo_discrete(num_states=9, num_actions=4):
-    """V-MPO with a categorical policy; the gradients of the whole loss as well."""
+    """Returns the terms and gradients of V-MPO's loss, with a categorical policy."""
     inputs = {
         "old_logits": normal(num_states, num_actions),
         "logits": normal(num_states, num_actions),

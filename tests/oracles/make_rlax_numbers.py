@@ -1,9 +1,9 @@
-"""Writes rlax_numbers.json: MPO's E-step as rlax computes it, for tests that must not depend on rlax.
+"""Writes rlax_numbers.json: MPO's E-step as rlax computes it.
 
     pip install rlax && python tests/oracles/make_rlax_numbers.py
 
-rlax brings nightly builds of other packages with it, so it is kept out of the test environment; the figures below were
-made with the version that the file names.
+rlax depends on nightly builds of other packages and is not part of the test environment. The JSON file names the
+version that wrote it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Writes rliable_numbers.json: bootstrap intervals as rliable computes them, which takes it minutes.
+"""Writes rliable_numbers.json: bootstrap intervals as rliable computes them, in some minutes.
 
 pip install rliable 'pandas<3' 'arch<8' && python tests/oracles/make_rliable_numbers.py
 """
@@ -21,11 +21,11 @@ AGGREGATES = {
 
 
 def main() -> None:
-    np.random.seed(0)  # noqa: NPY002  (rliable draws from the global generator)
+    np.random.seed(0)  # noqa: NPY002  (rliable uses the global generator)
     cases = []
     for shape in ((5, 3), (10, 1)):
         rng = np.random.default_rng(shape)
-        # Scores with a few digits, so that a reader can check them and some of them are equal.
+        # Scores have few digits: a reader can check them, and some are equal.
         a, b = (np.round(rng.uniform(0, 1.2, shape), 2) for _ in range(2))
         _, aggregates = library.get_interval_estimates(
             {"a": a}, lambda x: np.array([statistic(x) for statistic in AGGREGATES.values()]), reps=RESAMPLES

@@ -1,0 +1,101 @@
+"""Running statistics of observations against NumPy on all data at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spo.algorithms.observation_statistics import init_statistics, merge_statistics, normalise, update_statistics
+
+SPEC = {"small": jax.ShapeDtypeStruct((2, 3), jnp.float32), "one": jax.ShapeDtypeStruct((), jnp.float32)}
+
+
+def observations(rng, *leading):
+    """Returns entries with means from -1000 to 1000 and a deviation of about 1, for which 32 bits are barely enough."""
+    offsets = np.array([[-1000.0, -1.0, 0.0], [1.0, 30.0, 1000.0]])
+    return {
+        "small": (offsets + rng.normal(size=(*leading, 2, 3))).astype(np.float32),
+        "one": rng.exponential(size=leading).astype(np.float32),
+    }
+
+
+def assert_statistics_match(statistics, batches):
+    for name in SPEC:
+        shape = SPEC[name].shape
+        everything = np.concatenate([batch[name].reshape(-1, *shape) for batch in batches]).astype(np.float64)
+        deviations = ((everything - everything.mean(axis=0)) ** 2).sum(axis=0)
+        np.testing.assert_allclose(statistics.mean[name], everything.mean(axis=0), rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(statistics.sum_of_squared_deviations[name], deviations, rtol=2e-4, atol=1e-6)
+        assert float(statistics.num_observations) == len(everything)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    leading=st.lists(st.sampled_from([(), (1,), (5,), (3, 7), (2, 1, 4)]), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+)
+def test_running_statistics_equal_those_of_all_data_at_once(leading, seed):
+    rng = np.random.default_rng(seed)
+    batches = [observations(rng, *shape) for shape in leading]
+    statistics = init_statistics(SPEC)
+    for batch in batches:
+        statistics = update_statistics(statistics, batch)
+    assert_statistics_match(statistics, batches)
+
+
+def test_many_batches_stay_accurate():
+    rng = np.random.default_rng(0)
+    stacked = observations(rng, 2000, 8)
+    statistics, _ = jax.lax.scan(lambda s, batch: (update_statistics(s, batch), None), init_statistics(SPEC), stacked)
+    assert_statistics_match(statistics, [stacked])
+
+
+def test_merged_statistics_are_those_of_all_data():
+    rng = np.random.default_rng(1)
+    first, second = observations(rng, 17), observations(rng, 4, 5)
+    empty = init_statistics(SPEC)
+    merged = merge_statistics(update_statistics(empty, first), update_statistics(empty, second))
+    assert_statistics_match(merged, [first, second])
+
+
+def test_normalised_data_have_mean_zero_and_deviation_one():
+    batch = observations(np.random.default_rng(2), 50, 20)
+    statistics = update_statistics(init_statistics(SPEC), batch)
+    for entry in jax.tree.leaves(normalise(statistics, batch)):
+        np.testing.assert_allclose(np.mean(entry, axis=(0, 1)), 0.0, atol=1e-3)
+        np.testing.assert_allclose(np.std(entry, axis=(0, 1)), 1.0, atol=1e-3)
+
+
+def test_normalising_is_clipped():
+    statistics = update_statistics(init_statistics(SPEC), observations(np.random.default_rng(3), 100))
+    far = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -1e6), SPEC)
+    for entry in jax.tree.leaves(normalise(statistics, far, clip=2.5)):
+        np.testing.assert_array_equal(entry, -2.5)
+
+
+def test_before_any_data_observations_pass_unchanged():
+    observation = {"small": jnp.arange(6.0).reshape(2, 3), "one": jnp.float32(-3.0)}
+    jax.tree.map(np.testing.assert_array_equal, normalise(init_statistics(SPEC), observation), observation)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1000.1, -1e5])
+def test_a_constant_entry_is_normalised_to_zero_not_noise(constant):
+    spec = jax.ShapeDtypeStruct((1,), jnp.float32)
+    batch = jnp.full((77, 1), constant, jnp.float32)
+    statistics = init_statistics(spec)
+    for _ in range(20):
+        statistics = update_statistics(statistics, batch)
+    assert np.max(np.abs(normalise(statistics, batch))) < 0.5
+
+
+def test_integer_observations_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"observation\['grid'\] is int8"):
+        init_statistics({"grid": jax.ShapeDtypeStruct((3,), jnp.int8)})
+
+
+def test_uneven_leading_axes_are_refused():
+    batch = {"small": jnp.zeros((4, 2, 3)), "one": jnp.zeros(())}
+    with pytest.raises(ValueError, match="same number of leading axes"):
+        update_statistics(init_statistics(SPEC), batch)
