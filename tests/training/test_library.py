@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import spo
 from spo import environments
+from spo.acting import Episodes
+from spo.algorithms.planning import SearchConfig
+from spo.algorithms.spo import SPOConfig
+from spo.networks.config import NetworkConfig
 from spo.training import loop
+from spo.training.experiment import EvaluationConfig
 from spo.training.library import Agent
 from spo.training.records import NonFiniteError
 from spo.training.run_folder import load_learner
@@ -72,3 +78,62 @@ def test_a_run_without_steps_is_refused():
 def test_memory_only_training_does_not_import_orbax():
     script = "import sys, spo; spo.train; assert 'orbax' not in sys.modules, 'orbax'"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+BANDIT_CONFIG = SPOConfig(
+    num_envs=16,
+    rollout_length=8,
+    sequence_length=8,
+    batch_size=16,
+    learning_rate=1e-2,
+    search=SearchConfig(num_particles=8, horizon=1, unroll=1),
+)
+BANDIT_NETWORK = NetworkConfig(width=16, depth=1)
+
+
+def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
+    """The arms pay 0, 0.5 and 1."""
+    received: list[dict[str, float]] = []
+    evaluation = EvaluationConfig(num_evaluations=2, episodes=32, final_episodes=64)
+    environment = environments.make("tiny/bandit").train
+    settings = {"config": BANDIT_CONFIG, "network": BANDIT_NETWORK, "evaluation": evaluation}
+    agent = spo.train(environment, steps=2000, **settings, on_evaluation=received.append)
+    state, timestep = environment.reset(jax.random.key(1))
+    assert int(agent.act(jax.random.key(2), state, timestep, greedy=True)) == 2
+    assert int(agent.act(jax.random.key(2), None, timestep, use_search=False, greedy=True)) == 2
+    assert agent.summary["final"]["return"] > 0.8  # untrained: 0.5
+    assert agent.summary["evaluations"] == received
+    assert [entry["env_steps"] for entry in received] == [1024, 2048]
+
+
+def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest.MonkeyPatch):
+    """The evaluations return given scores, which rise or fall."""
+
+    def params(steps: float, *scores: float) -> Any:
+        remaining = iter([-1.0, *scores])  # the first is that of the untrained parameters
+
+        def evaluate(*_: Any, **__: Any) -> Episodes:
+            return Episodes(np.array([[next(remaining, 0.0)]]), np.array([[1]]), {})
+
+        monkeypatch.setattr(Trainer, "evaluate", evaluate)
+        evaluation = EvaluationConfig(num_evaluations=len(scores))
+        agent = spo.train("tiny/bandit", steps, config=BANDIT_CONFIG, network=BANDIT_NETWORK, evaluation=evaluation)
+        return jax.tree.leaves(agent.params)
+
+    def equal(first: Any, second: Any) -> bool:
+        return all(bool(jnp.all(a == b)) for a, b in zip(first, second, strict=True))
+
+    early, late = params(1024, 1.0), params(2048, 0.0, 1.0)
+    assert equal(params(2048, 1.0, 0.0), early)
+    assert not equal(early, late)
+
+
+def test_an_argument_of_a_wrong_type_is_refused():
+    with pytest.raises(ValueError, match="Can't train on a int: give a"):
+        spo.train(3)
+
+
+def test_importing_spo_does_not_import_jax():
+    script = "import spo, sys; assert 'jax' not in sys.modules; assert not hasattr(spo, 'trian'); print(spo.train)"
+    printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert "function train" in printed
