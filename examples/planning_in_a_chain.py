@@ -62,7 +62,7 @@ def model_fn(_key, position, action) -> ModelOutput:
 
 
 class Row(NamedTuple):
-    """What NUM_SEARCHES independent searches with N particles say."""
+    """Statistics of NUM_SEARCHES independent searches with N particles."""
 
     num_particles: int
     normaliser: float  # the mean of Ẑ ...

@@ -1,4 +1,4 @@
-"""What a particle owns moves with it, and what it does next is decided after it has moved.
+"""Tests that everything a particle owns moves with it, and that its next action is drawn after the move.
 
 These are the two places where a particle search goes wrong without looking wrong: the read-out stays a distribution.
 """

@@ -100,7 +100,7 @@ RootFn = Callable[[PRNGKey, Root, int], RootSamples]
 
 
 class Proposal(NamedTuple):
-    """How actions are drawn (`spo.search.proposals`)."""
+    """Functions that draw the actions (`spo.search.proposals`)."""
 
     step_fn: ProposeFn | None = None  # at every depth; None: from the prior
     root_fn: RootFn | None = None  # at the root, instead of `step_fn`; None: `step_fn`, or draws from `Root.proposal`

@@ -21,16 +21,12 @@ from spo import distributions
 from spo.distributions import Distribution
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
-    Ancestry,
-    Diagnostics,
     ModelFn,
     ModelOutput,
     Node,
     Particles,
     Proposal,
-    Proposed,
     Readout,
-    ReadoutInputs,
     ResampleFn,
     Root,
     RootSamples,
@@ -39,8 +35,17 @@ from spo.search.base import (
     Step,
     TemperatureFn,
 )
-from spo.search.diagnostics import WeightSummary
+from spo.search.batches import (
+    count_root_actions,
+    identity_ancestors,
+    nan_unless,
+    normalise,
+    over_particles,
+    take,
+)
 from spo.search.resampling import Resampling
+from spo.search.results import read_out
+from spo.search.state import Functions, Lineage, Loop, Record
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey
 
 
@@ -91,7 +96,7 @@ def search(
     validation.check_distribution(distribution, proposals.proposal_of(root))
     if readout is readouts.all_depths and resampling.last:
         raise ValueError("readouts.all_depths reads the weights of every depth: Resampling.last must be False.")
-    functions = _Functions(
+    functions = Functions(
         model_fn=_over_roots_and_particles(model_fn),
         distribution=distribution,
         score_fn=score_fn,
@@ -105,7 +110,7 @@ def search(
     loop = _start(root, samples, functions, with_ancestry)
     loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
-    return _read_out(key_action, loop, records, samples, functions, horizon)
+    return read_out(key_action, loop, records, samples, functions, horizon)
 
 
 class BatchedModel(NamedTuple):
@@ -114,55 +119,9 @@ class BatchedModel(NamedTuple):
     step: Callable[[PRNGKey, Any, Action], ModelOutput]
 
 
-class _Functions(NamedTuple):
-    """The functions that define a search. `model_fn` and `temperature_fn` take batches, the others do not."""
-
-    model_fn: Callable[[PRNGKey, Any, Action], ModelOutput]
-    distribution: Distribution
-    score_fn: ScoreFn
-    propose_fn: Callable[[PRNGKey, Node], Proposed]
-    temperature_fn: Callable[[Array, Float[Array, "B N"]], Float[Array, " B"]]
-    resampling: Resampling
-    readout: Readout
-
-
-class _Loop(NamedTuple):
-    """The carry from one depth to the next."""
-
-    particles: Particles
-    log_normaliser: Float[Array, " B"]  # of the resamples so far
-    temperature_advantages: Float[Array, "B N"]  # per root sample, hence not moved by a resample
-    resampled: Bool[Array, " B"]  # a resample has happened: `temperature_advantages` is final
-    num_root_actions: Integer[Array, " B"]  # only a resample changes it
-    readout: Any  # [B, ...] the carry of the read-out
-    parent: Integer[Array, "B N"] | None  # only if the ancestry is recorded
-
-
-class _Lineage(NamedTuple):
-    """One depth of an `Ancestry`."""
-
-    parent: Integer[Array, "B N"]
-    action: Action
-    reward: Float[Array, "B N"]
-    value: Float[Array, "B N"]
-    ended: Bool[Array, "B N"]
-    log_weights: Float[Array, "B N"]
-
-
-class _Record(NamedTuple):
-    """Diagnostics of one depth."""
-
-    weights: WeightSummary
-    num_live: Integer[Array, " B"]
-    num_root_actions: Integer[Array, " B"]
-    resampled: Bool[Array, " B"]
-    log_normaliser: Float[Array, " B"]
-    lineage: _Lineage | None
-
-
 # --- The root: N particles and their first actions (Algorithm 1, lines 1, 2 and 4) ------------------------------------
 def _draw_root_actions(
-    key: PRNGKey, root: Root, num_particles: int, proposal: Proposal, functions: _Functions
+    key: PRNGKey, root: Root, num_particles: int, proposal: Proposal, functions: Functions
 ) -> RootSamples:
     """Draws N first actions per root, [B, N, ...]. A root without a valid action gets NaN log-weights."""
     num_roots = root.value.shape[0]
@@ -180,7 +139,7 @@ def _draw_root_actions(
         keys = jax.random.split(key, (num_roots, num_particles))
         actions = jax.vmap(jax.vmap(functions.distribution.sample, in_axes=(0, None)))(keys, first_proposal)
     valid = jax.vmap(functions.distribution.is_valid)(first_proposal)
-    return RootSamples(actions, _nan_unless(valid[:, None], log_weights))
+    return RootSamples(actions, nan_unless(valid[:, None], log_weights))
 
 
 def _spread_root(root: Root, log_weights: Float[Array, "B N"]) -> Particles:
@@ -192,7 +151,7 @@ def _spread_root(root: Root, log_weights: Float[Array, "B N"]) -> Particles:
         return jnp.broadcast_to(x[:, None], (num_roots, num_particles, *x.shape[1:]))
 
     value = root.value.astype(log_weights.dtype)
-    root_index = _identity_ancestors(num_roots, num_particles)
+    root_index = identity_ancestors(num_roots, num_particles)
     return Particles(
         state=root.state if is_belief else jax.tree.map(spread, root.state),
         prior=jax.tree.map(spread, root.prior),
@@ -205,17 +164,17 @@ def _spread_root(root: Root, log_weights: Float[Array, "B N"]) -> Particles:
     )
 
 
-def _start(root: Root, samples: RootSamples, functions: _Functions, with_ancestry: bool) -> _Loop:
+def _start(root: Root, samples: RootSamples, functions: Functions, with_ancestry: bool) -> Loop:
     particles = _spread_root(root, samples.log_weights)
     num_roots, num_particles = samples.log_weights.shape
-    return _Loop(
+    return Loop(
         particles=particles,
         log_normaliser=jnp.zeros(num_roots, samples.log_weights.dtype),
         temperature_advantages=jnp.zeros_like(samples.log_weights),
         resampled=jnp.zeros(num_roots, bool),
-        num_root_actions=_count_root_actions(particles, samples.actions, functions.distribution),
+        num_root_actions=count_root_actions(particles, samples.actions, functions.distribution),
         readout=jax.vmap(functions.readout.init)(particles),
-        parent=_identity_ancestors(num_roots, num_particles) if with_ancestry else None,
+        parent=identity_ancestors(num_roots, num_particles) if with_ancestry else None,
     )
 
 
@@ -223,12 +182,12 @@ def _start(root: Root, samples: RootSamples, functions: _Functions, with_ancestr
 def _run_depths(
     key_steps: PRNGKey,
     key_resample: PRNGKey,
-    loop: _Loop,
+    loop: Loop,
     root_actions: Action,
-    functions: _Functions,
+    functions: Functions,
     horizon: int,
     unroll: int,
-) -> tuple[_Loop, _Record]:
+) -> tuple[Loop, Record]:
     """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [B, H].
 
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
@@ -238,10 +197,10 @@ def _run_depths(
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
 
-    def step(loop: _Loop, depth_and_key: tuple[Array, PRNGKey]) -> tuple[_Loop, _Record]:
+    def step(loop: Loop, depth_and_key: tuple[Array, PRNGKey]) -> tuple[Loop, Record]:
         return _step(*depth_and_key, loop, root_actions, functions)
 
-    def step_block(loop: _Loop, inputs: tuple[Array, Array, PRNGKey]) -> tuple[_Loop, _Record]:
+    def step_block(loop: Loop, inputs: tuple[Array, Array, PRNGKey]) -> tuple[Loop, Record]:
         depths, step_keys, key = inputs
         loop, records = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
         last = jax.tree.map(lambda x: x[-1], records)
@@ -261,8 +220,8 @@ def _run_depths(
 
 
 def _step(
-    depth: Integer[Array, ""], key: PRNGKey, loop: _Loop, root_actions: Action, functions: _Functions
-) -> tuple[_Loop, _Record]:
+    depth: Integer[Array, ""], key: PRNGKey, loop: Loop, root_actions: Action, functions: Functions
+) -> tuple[Loop, Record]:
     """One depth: draws actions (line 4), steps the model (lines 5 and 6), updates the weights (line 7)."""
     key_action, key_model = jax.random.split(key)
     before = loop.particles
@@ -278,12 +237,12 @@ def _step(
     validation.check_model_output(model, before)
     step = _as_step(depth, before._replace(log_weights=log_weights), action, model, temperature, functions)
     # An ended particle is stepped with the batch, and the result is dropped here and in `_advance` (departure 4).
-    score = jnp.where(before.live, _over_particles(functions.score_fn)(step), 0.0)
+    score = jnp.where(before.live, over_particles(functions.score_fn)(step), 0.0)
     growth = jnp.where(before.live, score / temperature[:, None], 0.0)
     particles = _advance(before, step, log_weights + growth)
 
     weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
-    record = _Record(
+    record = Record(
         weights=weights,
         num_live=jnp.sum(particles.live, axis=1),
         num_root_actions=loop.num_root_actions,
@@ -291,7 +250,7 @@ def _step(
         log_normaliser=loop.log_normaliser + weights.log_mean,
         lineage=None
         if loop.parent is None
-        else _Lineage(
+        else Lineage(
             parent=loop.parent,
             action=action,
             reward=jnp.where(before.live, step.reward, 0.0),
@@ -304,7 +263,7 @@ def _step(
         particles=particles,
         temperature_advantages=loop.temperature_advantages + jnp.where(loop.resampled[:, None], 0.0, score),
         readout=jax.vmap(functions.readout.update)(loop.readout, particles),
-        parent=None if loop.parent is None else _identity_ancestors(*particles.live.shape),
+        parent=None if loop.parent is None else identity_ancestors(*particles.live.shape),
     ), record
 
 
@@ -313,7 +272,7 @@ def _propose(
     depth: Integer[Array, ""],
     particles: Particles,
     temperature: Float[Array, " B"],
-    functions: _Functions,
+    functions: Functions,
 ) -> tuple[Action, Float[Array, "B N"]]:
     """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw."""
     shape = particles.live.shape
@@ -325,7 +284,7 @@ def _propose(
         temperature=jnp.broadcast_to(temperature[:, None], shape),
         log_weight=particles.log_weights,
     )
-    action, log_weight = _over_particles(functions.propose_fn)(jax.random.split(key, shape), node)
+    action, log_weight = over_particles(functions.propose_fn)(jax.random.split(key, shape), node)
     return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
 
 
@@ -337,8 +296,8 @@ def _accept_draw(
     A live particle whose prior is not a distribution (NaN, or every action masked) makes its root invalid.
     """
     unchanged = (depth == 0) | ~particles.live
-    valid = _over_particles(distribution.is_valid)(particles.prior) | unchanged
-    return _nan_unless(valid, jnp.where(unchanged, particles.log_weights, log_weights))
+    valid = over_particles(distribution.is_valid)(particles.prior) | unchanged
+    return nan_unless(valid, jnp.where(unchanged, particles.log_weights, log_weights))
 
 
 def _as_step(
@@ -347,7 +306,7 @@ def _as_step(
     action: Action,
     model: ModelOutput,
     temperature: Float[Array, " B"],
-    functions: _Functions,
+    functions: Functions,
 ) -> Step:
     """Collects the inputs of the score. Fields that a score does not read are not computed."""
     shape, dtype = particles.live.shape, particles.log_weights.dtype
@@ -361,7 +320,7 @@ def _as_step(
         next_value=model.value.astype(dtype),
         prior=particles.prior,
         next_prior=model.prior,
-        log_prob=_over_particles(functions.distribution.log_prob)(particles.prior, action),
+        log_prob=over_particles(functions.distribution.log_prob)(particles.prior, action),
         ended=model.ended,
         depth=jnp.broadcast_to(depth, shape),
         temperature=jnp.broadcast_to(temperature[:, None], shape),
@@ -390,15 +349,15 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
 
 # --- Resampling (Algorithm 1, lines 8 to 11) --------------------------------------------------------------------------
 def _resample(
-    key: PRNGKey, loop: _Loop, record: _Record, root_actions: Action, functions: _Functions
-) -> tuple[_Loop, _Record]:
+    key: PRNGKey, loop: Loop, record: Record, root_actions: Action, functions: Functions
+) -> tuple[Loop, Record]:
     """Resamples the roots that are due and starts their weights anew."""
     resampling, ess = functions.resampling, record.weights.ess
     due = jnp.ones_like(loop.resampled)
     if resampling.ess_below is not None:
         due = ess < resampling.ess_below * loop.particles.live.shape[1]
     particles, ancestors = _resample_particles(key, loop.particles, due, resampling.rule)
-    num_root_actions = _count_root_actions(particles, root_actions, functions.distribution)
+    num_root_actions = count_root_actions(particles, root_actions, functions.distribution)
     loop = loop._replace(
         particles=particles,
         log_normaliser=loop.log_normaliser + jnp.where(due, record.weights.log_mean, 0.0),
@@ -417,16 +376,16 @@ def _resample_particles(
     with jax.named_scope("resample"):
         ancestors, log_weights = jax.vmap(rule)(jax.random.split(key, num_roots), particles)
     # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
-    nan_if_invalid = 0.0 * jnp.sum(_normalise(particles.log_weights), axis=1, keepdims=True)
+    nan_if_invalid = 0.0 * jnp.sum(normalise(particles.log_weights), axis=1, keepdims=True)
     log_weights = log_weights.astype(nan_if_invalid.dtype) + nan_if_invalid
     ancestors = jnp.where(due[:, None], ancestors, jnp.arange(num_particles)[None, :])
     log_weights = jnp.where(due[:, None], log_weights, particles.log_weights)
-    return _take(particles, ancestors)._replace(log_weights=log_weights), ancestors
+    return take(particles, ancestors)._replace(log_weights=log_weights), ancestors
 
 
 def _resample_last(
-    key: PRNGKey, loop: _Loop, records: _Record, root_actions: Action, functions: _Functions, horizon: int
-) -> tuple[_Loop, _Record]:
+    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions, horizon: int
+) -> tuple[Loop, Record]:
     """Resamples after the last depth, if that is asked for (departure 6)."""
     resampling = functions.resampling
     if not resampling.last or resampling.period is None or horizon % resampling.period:
@@ -437,74 +396,6 @@ def _resample_last(
         resampled=records.resampled.at[:, -1].set(last.resampled),
         num_root_actions=records.num_root_actions.at[:, -1].set(last.num_root_actions),
     )
-
-
-# --- Read-out (Algorithm 1, lines 13 and 14) --------------------------------------------------------------------------
-def _read_out(
-    key: PRNGKey, loop: _Loop, records: _Record, samples: RootSamples, functions: _Functions, horizon: int
-) -> SearchOutput:
-    """Estimates the improved policy from the particles and draws an action from it."""
-    particles, num_roots = loop.particles, samples.log_weights.shape[0]
-    inputs = ReadoutInputs(
-        particles=particles,
-        root_actions=samples.actions,
-        root_log_weights=samples.log_weights,
-        temperature=functions.temperature_fn(jnp.asarray(horizon - 1), particles.log_weights),
-        horizon=jnp.full(num_roots, horizon),
-    )
-    root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)
-    valid = jnp.all(jnp.isfinite(weights), axis=1)
-    weights = _nan_unless(valid[:, None], weights)
-    read_actions = _take(samples.actions, root_index)
-    picked = jax.vmap(jax.random.categorical)(jax.random.split(key, num_roots), jnp.log(weights))
-    num_actions = functions.distribution.num_actions(particles.prior)
-    if num_actions is None:
-        action_weights = None
-        by_sample = jax.vmap(readouts.sum_by_root_sample)(weights, root_index)
-        best_action = _take(samples.actions, jnp.argmax(by_sample, axis=1))
-    else:
-        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(read_actions, weights, num_actions)
-        action_weights = _nan_unless(valid[:, None], sums)
-        best_action = jnp.argmax(action_weights, axis=1)
-    return SearchOutput(
-        action=_mark_invalid(_take(read_actions, picked), valid),
-        best_action=_mark_invalid(best_action, valid),
-        root_actions=read_actions,
-        weights=weights,
-        action_weights=action_weights,
-        value=_mean_return(particles),
-        log_normaliser=_nan_unless(valid, records.log_normaliser[:, -1]),
-        temperature_advantages=loop.temperature_advantages,
-        root_log_weights=samples.log_weights,
-        diagnostics=_diagnostics(records, valid),
-        ancestry=_ancestry(records, loop),
-    )
-
-
-def _mean_return(particles: Particles) -> Float[Array, " B"]:
-    """The mean over the particles' weights of rewards plus V at the end of each path."""
-    weights = _normalise(particles.log_weights)
-    returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
-    # A particle of weight 0 does not count, even if its return is infinite.
-    return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
-
-
-def _diagnostics(records: _Record, valid: Bool[Array, " B"]) -> Diagnostics:
-    return Diagnostics(
-        ess=records.weights.ess,
-        entropy=records.weights.entropy,
-        num_live=records.num_live,
-        num_root_actions=records.num_root_actions,
-        resampled=records.resampled,
-        log_normaliser=records.log_normaliser,
-        valid=valid,
-    )
-
-
-def _ancestry(records: _Record, loop: _Loop) -> Ancestry | None:
-    if records.lineage is None or loop.parent is None:
-        return None
-    return Ancestry(**records.lineage._asdict(), survivor=loop.parent)
 
 
 # --- Temperature ------------------------------------------------------------------------------------------------------
@@ -530,47 +421,6 @@ def _over_roots_and_particles(model_fn: ModelFn | BatchedModel) -> Callable[[PRN
 
     def step(key: PRNGKey, state: Any, action: Action) -> ModelOutput:
         shape = jax.tree.leaves(action)[0].shape[:2]
-        return _over_particles(model_fn)(jax.random.split(key, shape), state, action)
+        return over_particles(model_fn)(jax.random.split(key, shape), state, action)
 
     return step
-
-
-def _over_particles(function: Callable) -> Callable:
-    return jax.vmap(jax.vmap(function))
-
-
-def _identity_ancestors(num_roots: int, num_particles: int) -> Integer[Array, "B N"]:
-    return jnp.broadcast_to(jnp.arange(num_particles), (num_roots, num_particles))
-
-
-def _count_root_actions(particles: Particles, root_actions: Action, distribution: Distribution) -> Integer[Array, " B"]:
-    """Counts distinct root actions: equal actions (discrete) or equal samples (continuous)."""
-    count = jax.vmap(diagnostics.count_distinct, in_axes=(0, None))
-    num_actions = distribution.num_actions(particles.prior)
-    if num_actions is None:
-        return count(particles.root_index, particles.root_index.shape[1])
-    return count(_take(root_actions, particles.root_index), num_actions)
-
-
-def _take(tree: Any, index: Integer[Array, "B *n"]) -> Any:
-    """tree[b, index[b]] in every leaf."""
-    return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
-
-
-def _normalise(log_weights: Float[Array, "B N"]) -> Float[Array, "B N"]:
-    return jax.nn.softmax(log_weights, axis=1)
-
-
-def _nan_unless(valid: Bool[Array, "..."], values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Marks invalid entries by NaN, so that no later step can turn them into a plausible result."""
-    return jnp.where(valid, values, jnp.nan)
-
-
-def _mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
-    """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
-
-    def mark(x: Array) -> Array:
-        nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
-        return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.asarray(nothing, x.dtype))
-
-    return jax.tree.map(mark, action)

@@ -1,0 +1,87 @@
+"""The output of a search from its last particles and its records (Algorithm 1, lines 13 and 14)."""
+
+import jax
+import jax.numpy as jnp
+
+from spo.search import diagnostics, readouts, weighting
+from spo.search.base import Ancestry, Diagnostics, Particles, ReadoutInputs, RootSamples, SearchOutput
+from spo.search.batches import nan_unless, normalise, take
+from spo.search.state import Functions, Loop, Record
+from spo.types import Action, Array, Bool, Float, PRNGKey
+
+
+def read_out(
+    key: PRNGKey, loop: Loop, records: Record, samples: RootSamples, functions: Functions, horizon: int
+) -> SearchOutput:
+    """Estimates the improved policy from the particles and draws an action from it."""
+    particles, num_roots = loop.particles, samples.log_weights.shape[0]
+    inputs = ReadoutInputs(
+        particles=particles,
+        root_actions=samples.actions,
+        root_log_weights=samples.log_weights,
+        temperature=functions.temperature_fn(jnp.asarray(horizon - 1), particles.log_weights),
+        horizon=jnp.full(num_roots, horizon),
+    )
+    root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)
+    valid = jnp.all(jnp.isfinite(weights), axis=1)
+    weights = nan_unless(valid[:, None], weights)
+    read_actions = take(samples.actions, root_index)
+    picked = jax.vmap(jax.random.categorical)(jax.random.split(key, num_roots), jnp.log(weights))
+    num_actions = functions.distribution.num_actions(particles.prior)
+    if num_actions is None:
+        action_weights = None
+        by_sample = jax.vmap(readouts.sum_by_root_sample)(weights, root_index)
+        best_action = take(samples.actions, jnp.argmax(by_sample, axis=1))
+    else:
+        sums = jax.vmap(diagnostics.sum_by_action, in_axes=(0, 0, None))(read_actions, weights, num_actions)
+        action_weights = nan_unless(valid[:, None], sums)
+        best_action = jnp.argmax(action_weights, axis=1)
+    return SearchOutput(
+        action=mark_invalid(take(read_actions, picked), valid),
+        best_action=mark_invalid(best_action, valid),
+        root_actions=read_actions,
+        weights=weights,
+        action_weights=action_weights,
+        value=_mean_return(particles),
+        log_normaliser=nan_unless(valid, records.log_normaliser[:, -1]),
+        temperature_advantages=loop.temperature_advantages,
+        root_log_weights=samples.log_weights,
+        diagnostics=_diagnostics(records, valid),
+        ancestry=_ancestry(records, loop),
+    )
+
+
+def _mean_return(particles: Particles) -> Float[Array, " B"]:
+    """The mean over the particles' weights of rewards plus V at the end of each path."""
+    weights = normalise(particles.log_weights)
+    returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
+    # A particle of weight 0 does not count, even if its return is infinite.
+    return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
+
+
+def _diagnostics(records: Record, valid: Bool[Array, " B"]) -> Diagnostics:
+    return Diagnostics(
+        ess=records.weights.ess,
+        entropy=records.weights.entropy,
+        num_live=records.num_live,
+        num_root_actions=records.num_root_actions,
+        resampled=records.resampled,
+        log_normaliser=records.log_normaliser,
+        valid=valid,
+    )
+
+
+def _ancestry(records: Record, loop: Loop) -> Ancestry | None:
+    if records.lineage is None or loop.parent is None:
+        return None
+    return Ancestry(**records.lineage._asdict(), survivor=loop.parent)
+
+
+def mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
+    """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
+
+    def mark(x: Array) -> Array:
+        nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
+        return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.asarray(nothing, x.dtype))
+
+    return jax.tree.map(mark, action)
