@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from oracles.tiny_answers import known_answer, solve, tiny_mdp
 from spo.networks.config import NetworkConfig
@@ -27,10 +26,6 @@ class Probe(NamedTuple):
     iterations: int = 60
     value_error: float = 0.05
     action_error: float = 0.1
-
-
-def names(fast: dict[str, Probe], slow: dict[str, Probe]) -> list[Any]:
-    return [*fast, *(pytest.param(name, marks=pytest.mark.learns) for name in slow)]
 
 
 @functools.cache

@@ -283,8 +283,8 @@ CONFIGS = {
 }
 # "chain" is left out. A search of this size reaches the near exit and not the far reward, and MuZero's scaling of
 # values makes the exit the only difference. The policy settles on it before a rollout reaches the end.
-FAST = {"bandit": Probe()}
-SLOW = {
+PROBES = {
+    "bandit": Probe(),
     "constant_reward": Probe(),
     "observation_reward": Probe(),
     "delayed_reward": Probe(),
@@ -294,16 +294,16 @@ SLOW = {
     "tree": Probe(value_error=0.15),  # values are those of acting with exploration noise
     "slippery": Probe(150, value_error=0.15),
 }
-PROBES = FAST | SLOW
 # A tree keeps the first outcome of a random step, and a lucky one looks safe. Neither algorithm learns "gamble", and on
 # "slippery" the values of Gumbel's policy, which follows the tree more closely, stay too low.
 GUMBEL_PROBES = {name: probe for name, probe in PROBES.items() if name != "slippery"}
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        pytest.param(algorithm, name, marks=[] if name in FAST and algorithm == "alphazero" else pytest.mark.learns)
+        (algorithm, name)
         for algorithm, probes in (("alphazero", PROBES), ("gumbel_alphazero", GUMBEL_PROBES))
         for name in probes
     ],

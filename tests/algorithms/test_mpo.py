@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
-from algorithms.probes import GAMMA, Probe, check, names
+from algorithms.probes import GAMMA, Probe, check
 from oracles.tiny_answers import tiny_mdp
 from spo import losses
 from spo.algorithms.base import Setting
@@ -221,8 +221,11 @@ CONFIG = MPOConfig(
 # MPO explores by its policy only. If early falls teach it to avoid the cliff before it has reached the goal often
 # enough, it needs a slower policy and a larger replay buffer.
 SLOWER = dataclasses.replace(CONFIG, kl_bound=0.003, replay_size=32 * 1024)
-FAST = {"chain": Probe(), "masked": Probe(), "gamble": Probe(), "continuous_bandit": Probe()}
-SLOW = {
+PROBES = {
+    "chain": Probe(),
+    "masked": Probe(),
+    "gamble": Probe(),
+    "continuous_bandit": Probe(),
     "bandit": Probe(),
     "credit": Probe(),
     "constant_reward": Probe(),
@@ -236,9 +239,9 @@ SLOW = {
     "continuous_credit": Probe(150, value_error=0.1),
     "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q belongs to a policy that still explores
 }
-PROBES = FAST | SLOW
 
 
-@pytest.mark.parametrize("name", names(FAST, SLOW))
+@pytest.mark.learns
+@pytest.mark.parametrize("name", PROBES)
 def test_learns(name: str):
     check("mpo", SLOWER if name == "cliff" else CONFIG, name, PROBES[name])

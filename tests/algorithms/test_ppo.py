@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithms.on_policy import make_on_table, over_devices, values_behind_a_time_limit
-from algorithms.probes import GAMMA, Probe, check, is_continuous, names
+from algorithms.probes import GAMMA, Probe, check, is_continuous
 from algorithms.tables import run, table_network
 from spo.acting import Experience
 from spo.algorithms import ppo
@@ -270,8 +270,9 @@ CONFIG = PPOConfig(
 # at full strength however narrow it is. Once it is as narrow as a step of Adam, learning is unstable.
 CONTINUOUS_CONFIG = dataclasses.replace(CONFIG, entropy_coefficient=0.1)
 
-DISCRETE = {"credit": Probe(), "gamble": Probe()}
-SLOW_DISCRETE = {
+PROBES = {
+    "credit": Probe(),
+    "gamble": Probe(),
     "bandit": Probe(),
     "chain": Probe(),
     "constant_reward": Probe(),
@@ -282,17 +283,15 @@ SLOW_DISCRETE = {
     "tree": Probe(150),
     "cliff": Probe(200, value_error=0.3),
     "slippery": Probe(150, value_error=0.1),
-}
-CONTINUOUS = {"continuous_bandit": Probe()}
-SLOW_CONTINUOUS = {
+    "continuous_bandit": Probe(),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
     "lqr": Probe(200, value_error=0.5, action_error=0.2),  # actions reach 0.6, values -5.8
 }
-PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
 
-@pytest.mark.parametrize("name", names(DISCRETE | CONTINUOUS, SLOW_DISCRETE | SLOW_CONTINUOUS))
+@pytest.mark.learns
+@pytest.mark.parametrize("name", PROBES)
 def test_learns(name: str):
     check("ppo", CONTINUOUS_CONFIG if is_continuous(name) else CONFIG, name, PROBES[name])
 

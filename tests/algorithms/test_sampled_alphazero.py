@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from algorithms.probes import GAMMA, Probe, check, names
+from algorithms.probes import GAMMA, Probe, check
 from spo import distributions, environments
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.sampled_alphazero import (
@@ -126,8 +126,8 @@ CONFIG = SampledAlphaZeroConfig(
     num_simulations=16,
     num_samples=8,
 )
-FAST = {"continuous_bandit": Probe()}
-SLOW = {
+PROBES = {
+    "continuous_bandit": Probe(),
     "bandit": Probe(),
     "credit": Probe(),
     "masked": Probe(),
@@ -136,9 +136,9 @@ SLOW = {
     "continuous_credit": Probe(150),
     "lqr": Probe(200, value_error=0.8, action_error=0.2),  # actions reach 0.6, values -5.8
 }
-PROBES = FAST | SLOW
 
 
-@pytest.mark.parametrize("name", names(FAST, SLOW))
+@pytest.mark.learns
+@pytest.mark.parametrize("name", PROBES)
 def test_learns(name: str):
     check("sampled_alphazero", CONFIG, name, PROBES[name])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
-from algorithms.probes import GAMMA, Probe, check, names
+from algorithms.probes import GAMMA, Probe, check
 from spo.acting import Experience
 from spo.algorithms.base import Setting
 from spo.algorithms.masked_observations import MaskedObservation
@@ -220,8 +220,10 @@ CONFIG = SMCEntConfig(
     num_value_samples=8,
     search=SoftSearchConfig(num_particles=8, horizon=2, resample_period=2, temperature=0.5, unroll=1),
 )
-FAST = {"chain": Probe(), "masked": Probe(), "continuous_bandit": Probe()}
-SLOW = {
+PROBES = {
+    "chain": Probe(),
+    "masked": Probe(),
+    "continuous_bandit": Probe(),
     "bandit": Probe(),
     "credit": Probe(),
     "constant_reward": Probe(),
@@ -237,9 +239,9 @@ SLOW = {
     # A soft value: the noise of a random policy costs reward in each of the ten steps that γ looks ahead.
     "lqr": Probe(200, value_error=0.8),
 }
-PROBES = FAST | SLOW
 
 
-@pytest.mark.parametrize("name", names(FAST, SLOW))
+@pytest.mark.learns
+@pytest.mark.parametrize("name", PROBES)
 def test_learns(name: str):
     check("smc_ent", CONFIG, name, PROBES[name])

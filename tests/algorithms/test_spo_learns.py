@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from algorithms.probes import GAMMA, Probe, check, learnt, names
+from algorithms.probes import GAMMA, Probe, check, learnt
 from oracles.tiny_answers import known_answer
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
@@ -32,8 +32,10 @@ CONFIG = SPOConfig(
 
 # "gamble" is left out. The weights of a search are exponential in the returns of its particles, luck included. SPO
 # learns to gamble, the more the lower its temperature. It is made for environments with little randomness.
-DISCRETE = {"bandit": Probe(), "credit": Probe(), "chain": Probe()}
-SLOW_DISCRETE = {
+PROBES = {
+    "bandit": Probe(),
+    "credit": Probe(),
+    "chain": Probe(),
     "constant_reward": Probe(),
     "observation_reward": Probe(),
     "delayed_reward": Probe(),
@@ -42,26 +44,26 @@ SLOW_DISCRETE = {
     "tree": Probe(150),
     "cliff": Probe(200, value_error=0.3),
     "slippery": Probe(150),
-}
-CONTINUOUS = {"continuous_bandit": Probe()}
-SLOW_CONTINUOUS = {
+    "continuous_bandit": Probe(),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
     "lqr": Probe(200, value_error=0.2, action_error=0.2),  # actions reach 0.6, values -5.8
 }
-PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
 
-@pytest.mark.parametrize("name", names(DISCRETE | CONTINUOUS, SLOW_DISCRETE | SLOW_CONTINUOUS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "bandit" else pytest.mark.learns) for name in PROBES]
+)
 def test_learns(name: str):
     # In "slippery", exploration noise costs reward: values learned with it are 0.06 too low.
     config = dataclasses.replace(CONFIG, root_exploration_weight=0.0) if name == "slippery" else CONFIG
     check("spo", config, name, PROBES[name])
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("other_gamma", [0.8, 1.0])
 def test_values_of_another_discount_factor_would_fail(other_gamma: float):
     """The probe has power: with γ applied once too often or not at all, every value but the last would fail."""
-    values, _ = learnt("spo", CONFIG, "chain", DISCRETE["chain"].iterations)
+    values, _ = learnt("spo", CONFIG, "chain", PROBES["chain"].iterations)
     error = np.abs(values - known_answer("chain", other_gamma).values)[:, :-1]
-    assert error.min() > DISCRETE["chain"].value_error
+    assert error.min() > PROBES["chain"].value_error

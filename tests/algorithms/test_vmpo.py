@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithms.on_policy import make_on_table, over_devices, values_behind_a_time_limit
-from algorithms.probes import GAMMA, Probe, check, names
+from algorithms.probes import GAMMA, Probe, check
 from algorithms.tables import DISCRETE as TASK
 from algorithms.tables import run, table_network
 from spo.acting import Experience, rollout
@@ -163,8 +163,9 @@ CONFIG = VMPOConfig(
 )
 
 # "gamble" is left out: the better half of the samples is the half with luck, and V-MPO learns to gamble.
-DISCRETE = {"credit": Probe(), "chain": Probe()}
-SLOW_DISCRETE = {
+PROBES = {
+    "credit": Probe(),
+    "chain": Probe(),
     "bandit": Probe(),
     "constant_reward": Probe(),
     "observation_reward": Probe(),
@@ -174,17 +175,15 @@ SLOW_DISCRETE = {
     "tree": Probe(150),
     "cliff": Probe(200, value_error=0.3),
     "slippery": Probe(150, value_error=0.1),
-}
-CONTINUOUS = {"continuous_bandit": Probe()}
-SLOW_CONTINUOUS = {
+    "continuous_bandit": Probe(),
     "continuous_context": Probe(300, value_error=0.1, action_error=0.15),
     "continuous_credit": Probe(150, value_error=0.1, action_error=0.2),
     "lqr": Probe(300, value_error=1.0, action_error=0.3),  # actions reach 0.6, values -5.8
 }
-PROBES = DISCRETE | SLOW_DISCRETE | CONTINUOUS | SLOW_CONTINUOUS
 
 
-@pytest.mark.parametrize("name", names(DISCRETE | CONTINUOUS, SLOW_DISCRETE | SLOW_CONTINUOUS))
+@pytest.mark.learns
+@pytest.mark.parametrize("name", PROBES)
 def test_learns(name: str):
     check("vmpo", CONFIG, name, PROBES[name])
 
