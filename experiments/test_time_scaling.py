@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 
 from spo import environments, presets
 from spo.acting import run_episodes
-from spo.algorithms import alphazero, spo
+from spo.algorithms import alphazero, expert_iteration, spo
 from spo.algorithms.base import Algorithm
 from spo.reports import figures
 from spo.reports.stats import Curve, Estimate, share_interval
@@ -196,7 +196,7 @@ def play_all(
 
 def learner_for(name: str, trained: Trained) -> Any:
     """Returns the learner of a search. AlphaZero has the same parameters, but no temperature."""
-    return alphazero.Learner(trained.learner.params, ()) if name == rival(name) else trained.learner
+    return expert_iteration.Learner(trained.learner.params, ()) if name == rival(name) else trained.learner
 
 
 def player(algorithm: Algorithm, environment: Environment, batch: int, greedy: bool) -> Callable[..., Any]:
