@@ -1,4 +1,4 @@
-"""SPO's M-step by hand: two gradient updates recomputed in NumPy from the paper's equations.
+"""SPO by hand: two gradient updates of the M-step recomputed in NumPy from the paper's equations, and the E-step.
 
 Online, target and rollout parameters are all different. Networks are tables, so that every gradient can be written
 down: see `tables`.
@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from algorithms.tables import Adam, gae_targets, gaussian_table_network, init, make_on_batches, step_fn, table_network
+from spo import search
 from spo.acting import Experience
 from spo.algorithms import spo
+from spo.algorithms.planning import Planner
 from spo.algorithms.spo import Plan, SPOConfig, make_spo
 from spo.algorithms.trust_region import Duals
 from spo.networks import ActorCriticParams
@@ -150,99 +152,119 @@ def temperature_terms(temperature: float, advantages: np.ndarray, log_prior: np.
     return temperature * (bound + log_sum), bound - kl
 
 
+class Sums(NamedTuple):
+    """Means of losses and gradients over a batch."""
+
+    actor_gradient: dict[str, np.ndarray]
+    critic_gradient: np.ndarray
+    kls: dict[str, np.ndarray]
+    temperature_slope: float
+    metrics: dict[str, float]
+
+
+def batch_terms(
+    config: SPOConfig,
+    discrete: bool,
+    with_log_prior: bool,
+    u: int,
+    online: Tables,
+    target: Tables,
+    old: Any,
+    duals: Any,
+) -> Sums:
+    """Adds up batch `u`, one step of one sequence after the other. `old` is the old policy's table."""
+    temperature, multipliers = duals
+    count = NUM_SEQUENCES * LENGTH
+    actor_gradient = {name: np.zeros_like(table) for name, table in online.actor.items()}
+    critic_gradient = np.zeros_like(online.critic)
+    kls = {name: np.zeros_like(multiplier) for name, multiplier in multipliers.items()}
+    names = ("loss/policy", "loss/value", "loss/temperature", "policy/entropy", "value/mean", "value/target")
+    metrics, slope = dict.fromkeys(names, 0.0), 0.0
+    for b in range(NUM_SEQUENCES):
+        targets = gae_targets(
+            REWARDS[u, b],
+            target.critic[STATES[u, b]],
+            target.critic[NEXT_STATES[u, b]],
+            TERMINATED[u, b],
+            TRUNCATED[u, b],
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+        )
+        for t in range(LENGTH):
+            state, actions = STATES[u, b, t], ROOT_ACTIONS[discrete][u, b, t]
+            value = online.critic[state]
+            critic_gradient[state] += 2 * (value - targets[t]) / count
+            loss, gradient, state_kls, kl_gradients, entropy = policy_terms(
+                discrete, online.actor, old, state, actions, WEIGHTS[u, b, t]
+            )
+            for name, change in gradient.items():
+                actor_gradient[name][state] += change / count
+            for kl_name, kl in state_kls.items():
+                kls[kl_name] = kls[kl_name] + kl / count
+                for name, change in kl_gradients[kl_name].items():
+                    actor_gradient[name][state] += config.trust_region * multipliers[kl_name] * change / count
+            log_prior = LOG_PRIORS[u, b, t] if with_log_prior else np.full(NUM_PARTICLES, -np.log(NUM_PARTICLES))
+            g, g_slope = temperature_terms(temperature, ADVANTAGES[u, b, t], log_prior, config.temperature_kl_bound)
+            slope += g_slope / count
+            terms = (loss, (value - targets[t]) ** 2, g, entropy, value, targets[t])
+            metrics = {name: metrics[name] + term / count for name, term in zip(names, terms, strict=True)}
+    return Sums(actor_gradient, critic_gradient, kls, slope, metrics)
+
+
 class Result(NamedTuple):
+    """Variables after the updates, and the means of their metrics."""
+
     online: Tables
     target: Tables
-    raw_temperature: float
+    raw_temperature: np.ndarray
     raw_multipliers: dict[str, np.ndarray]
-    metrics: dict[str, float]  # means over the updates
+    metrics: dict[str, float]
     clipped: dict[str, list[bool]]
 
 
 def by_hand(config: SPOConfig, discrete: bool, with_log_prior: bool) -> Result:
-    """Runs the updates, one step of one sequence after the other."""
+    """Runs the updates."""
     online, target = ONLINE[discrete], TARGET[discrete]
     rollout_actor = online.actor  # the search acted with the parameters of before the updates
     raw_temperature, raw_multipliers = np.array(RAW_TEMPERATURE), dict(RAW_MULTIPLIERS[discrete])
-    adams = {"actor": Adam(config.learning_rate, config.max_grad_norm)}
-    adams["critic"] = Adam(config.learning_rate, config.max_grad_norm)
-    adams["duals"] = Adam(config.dual_learning_rate, config.max_grad_norm)
+    actor_adam, critic_adam = (Adam(config.learning_rate, config.max_grad_norm) for _ in range(2))
+    dual_adam = Adam(config.dual_learning_rate, config.max_grad_norm)
     bounds = {"policy": config.kl_bound, "mean": config.mean_kl_bound, "scale": config.scale_kl_bound}
     history: list[dict[str, float]] = []
-    count = NUM_SEQUENCES * LENGTH
     for u in range(NUM_UPDATES):
         old = target.actor if config.old_policy == "target" else rollout_actor
         temperature = softplus(raw_temperature)
         multipliers = {name: softplus(raw) for name, raw in raw_multipliers.items()}
-        actor_gradient = {name: np.zeros_like(table) for name, table in online.actor.items()}
-        critic_gradient = np.zeros_like(online.critic)
-        policy_loss = value_loss = temperature_loss = slope = entropy_sum = value_sum = target_sum = 0.0
-        kl_sums = {name: 0.0 * raw for name, raw in raw_multipliers.items()}
-        for b in range(NUM_SEQUENCES):
-            targets = gae_targets(
-                REWARDS[u, b],
-                target.critic[STATES[u, b]],
-                target.critic[NEXT_STATES[u, b]],
-                TERMINATED[u, b],
-                TRUNCATED[u, b],
-                gamma=config.gamma,
-                gae_lambda=config.gae_lambda,
-            )
-            for t in range(LENGTH):
-                state, weights = STATES[u, b, t], WEIGHTS[u, b, t]
-                error = online.critic[state] - targets[t]
-                value_loss += error**2
-                critic_gradient[state] += 2 * error / count
-                value_sum, target_sum = value_sum + online.critic[state], target_sum + targets[t]
-                actions = ROOT_ACTIONS[discrete][u, b, t]
-                loss, gradient, kls, kl_gradients, entropy = policy_terms(
-                    discrete, online.actor, old, state, actions, weights
-                )
-                policy_loss, entropy_sum = policy_loss + loss, entropy_sum + entropy
-                for name, change in gradient.items():
-                    actor_gradient[name][state] += change / count
-                for kl_name, kl in kls.items():
-                    kl_sums[kl_name] = kl_sums[kl_name] + kl
-                    for name, change in kl_gradients[kl_name].items():
-                        if config.trust_region:
-                            actor_gradient[name][state] += multipliers[kl_name] * change / count
-                uniform = np.full(NUM_PARTICLES, -np.log(NUM_PARTICLES))
-                log_prior = LOG_PRIORS[u, b, t] if with_log_prior else uniform
-                g, g_slope = temperature_terms(temperature, ADVANTAGES[u, b, t], log_prior, config.temperature_kl_bound)
-                temperature_loss, slope = temperature_loss + g, slope + g_slope
-        kls = {name: total / count for name, total in kl_sums.items()}
-        dual_gradients = {"temperature": np.array(0.0 if config.fixed_temperature else slope / count)}
-        dual_gradients["temperature"] *= sigmoid(raw_temperature)
-        for name, raw in raw_multipliers.items():
-            dual_gradients[name] = (bounds[name] - kls[name]) * sigmoid(raw) * config.trust_region
-        gradients = [*actor_gradient.values(), critic_gradient]
+        sums = batch_terms(config, discrete, with_log_prior, u, online, target, old, (temperature, multipliers))
+        gradients = [*sums.actor_gradient.values(), sums.critic_gradient]
         history.append(
             {
-                "loss/policy": policy_loss / count,
-                "loss/value": value_loss / count,
-                "loss/temperature": temperature_loss / count,
-                "loss/kl_penalty": float(sum(np.sum(multipliers[name] * kl) for name, kl in kls.items())),
+                **sums.metrics,
                 "temperature": float(temperature),
-                "policy/entropy": entropy_sum / count,
-                "value/mean": value_sum / count,
-                "value/target": target_sum / count,
+                "loss/kl_penalty": float(sum(np.sum(multipliers[name] * kl) for name, kl in sums.kls.items())),
                 "gradient_norm": float(np.sqrt(sum(np.sum(g**2) for g in gradients))),
-                **{f"trust_region/kl_{name}": float(np.mean(kl)) for name, kl in kls.items()},
+                **{f"trust_region/kl_{name}": float(np.mean(kl)) for name, kl in sums.kls.items()},
                 **{f"trust_region/multiplier_{name}": float(np.mean(m)) for name, m in multipliers.items()},
             }
         )
-        actor_changes = adams["actor"].step(actor_gradient)
-        online = Tables(
-            {name: table + actor_changes[name] for name, table in online.actor.items()},
-            online.critic + adams["critic"].step({"critic": critic_gradient})["critic"],
-        )
-        dual_changes = adams["duals"].step(dual_gradients)
-        raw_temperature = raw_temperature + dual_changes.pop("temperature")
+        # L_α = α (ε_α − KL) and g(η), through the softplus.
+        dual_gradients = {
+            name: config.trust_region * (bounds[name] - sums.kls[name]) * sigmoid(raw)
+            for name, raw in raw_multipliers.items()
+        }
+        slope = 0.0 if config.fixed_temperature else sums.temperature_slope
+        dual_gradients["temperature"] = slope * sigmoid(raw_temperature)
+
+        actor_changes, dual_changes = actor_adam.step(sums.actor_gradient), dual_adam.step(dual_gradients)
+        critic_change = critic_adam.step({"critic": sums.critic_gradient})["critic"]
+        actor = {name: table + actor_changes[name] for name, table in online.actor.items()}
+        online = Tables(actor, online.critic + critic_change)
+        raw_temperature = raw_temperature + dual_changes["temperature"]
         raw_multipliers = {name: raw + dual_changes[name] for name, raw in raw_multipliers.items()}
         tau = config.target_smoothing
         target = jax.tree.map(lambda slow, new, tau=tau: (1 - tau) * slow + tau * new, target, online)
     metrics = {name: float(np.mean([one[name] for one in history])) for name in history[0]}
-    clipped = {name: adam.clipped for name, adam in adams.items()}
+    clipped = {"actor": actor_adam.clipped, "critic": critic_adam.clipped, "duals": dual_adam.clipped}
     return Result(online, target, raw_temperature, raw_multipliers, metrics, clipped)
 
 
@@ -347,3 +369,54 @@ def test_policy_and_value_are_those_of_the_online_network(monkeypatch: pytest.Mo
     assert np.any(best["online"] != best["target"])
     actions = algorithm.act(learner, key, None, timesteps, use_search=False, greedy=True)
     np.testing.assert_array_equal(actions, best["online"])
+
+
+# --- E-step -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("weighted_roots", [False, True])
+def test_the_e_step_searches_with_the_online_networks_and_the_current_temperature(weighted_roots: bool):
+    """Root actions, weights and advantages are stored; the action to take is squashed."""
+    shape, calls = (NUM_STATES, NUM_PARTICLES), []
+    unused = dict.fromkeys(search.SearchOutput._fields)
+    output = search.SearchOutput(**unused)._replace(
+        action=jnp.asarray(RNG.normal(size=(NUM_STATES, 2))),
+        root_actions=RNG.normal(size=(*shape, 2)),
+        weights=jnp.asarray(RNG.dirichlet(np.ones(NUM_PARTICLES), NUM_STATES)),
+        value=jnp.arange(4.0),
+        temperature_advantages=jnp.asarray(RNG.normal(size=shape)),
+        root_log_weights=jnp.asarray(RNG.normal(size=shape)),
+        diagnostics=search.Diagnostics(*([jnp.ones((NUM_STATES, 1))] * len(search.Diagnostics._fields))),
+    )
+
+    def fake_plan(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return search.Root(prior=None, value=jnp.zeros(4), state=None), output
+
+    actor = ONLINE[False].actor
+    network = gaussian_table_network(actor["mean"], actor["log_scale"], ONLINE[False].critic)
+    planner = Planner(network, fake_plan, draw_noise=None, weighted_roots=weighted_roots)
+    empty = spo.Learner(None, None, None, None, None)
+    learner, key, noise = learner_of(empty, False), jax.random.key(0), jnp.ones(3)
+    actions, plans, metrics = spo.decide(planner, learner, key, "states", "time steps", noise)
+
+    (params, temperature, *rest), *others = calls
+    assert not others
+    assert params is learner.params
+    np.testing.assert_allclose(temperature, softplus(RAW_TEMPERATURE), rtol=1e-6)
+    assert rest == [key, "states", "time steps", noise]
+    np.testing.assert_allclose(actions, np.tanh(output.action), rtol=1e-6)
+    assert plans.root_actions is output.root_actions
+    assert plans.weights is output.weights
+    assert plans.temperature_advantages is output.temperature_advantages
+    log_prior = np.full(shape, -np.log(NUM_PARTICLES))
+    if weighted_roots:
+        log_prior = np.asarray(output.root_log_weights)
+        log_prior = log_prior - np.log(np.sum(np.exp(log_prior), axis=1, keepdims=True))
+        np.testing.assert_allclose(plans.log_prior, log_prior, rtol=1e-5)
+    else:
+        assert plans.log_prior is None
+    # The KL divergence that the temperature loss compares with its bound.
+    bound, slopes = 0.3, []
+    for advantages, prior in zip(output.temperature_advantages, log_prior, strict=True):
+        slopes.append(temperature_terms(softplus(RAW_TEMPERATURE), np.asarray(advantages), prior, bound)[1])
+    np.testing.assert_allclose(metrics["search/kl"], bound - np.mean(slopes), rtol=1e-4)
+    np.testing.assert_allclose(metrics["search/value_gain"], 1.5)
