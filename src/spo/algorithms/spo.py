@@ -132,13 +132,13 @@ def step(
     """Runs one iteration of Algorithm 2 (lines 4-28)."""
     learner, worker = state
     key_rollout, key_noise, key_batches = jax.random.split(worker.acting.key, 3)
-    # E-step (lines 5-15): act by search in all environments and store the results in the replay buffer.
-    decide = functools.partial(decide_fn, learner)
-    worker, rollout_metrics = workers.collect(worker, key_rollout, decide, key_noise)
+    # E-step (lines 5-15): act by search in all environments (`spo.acting.rollout`) and store the results in the buffer.
+    decide_fn = functools.partial(decide_fn, learner)
+    worker, rollout_metrics = workers.collect(worker, key_rollout, decide_fn, key_noise)
     # M-step (lines 16-27): one update for each batch from the buffer.
-    rollout_params = learner.params if old_policy == "rollout" else None
-    update, batches = functools.partial(update_fn, rollout_params), workers.sample(worker, key_batches)
-    learner, update_metrics = run_updates(update, learner, batches, skip_nonfinite=skip_nonfinite)
+    batches = workers.sample(worker, key_batches)
+    update_fn = functools.partial(update_fn, learner.params if old_policy == "rollout" else None)
+    learner, update_metrics = run_updates(update_fn, learner, batches, skip_nonfinite=skip_nonfinite)
     return TrainState(learner, worker), rollout_metrics | update_metrics
 
 

@@ -169,8 +169,8 @@ def step(
     """Runs one iteration: acts by the old policy, then learns from the rollout."""
     learner, worker = state
     key, key_learn = jax.random.split(worker.key)
-    decide = functools.partial(decide_fn, learner)
-    worker, experience, rollout_metrics = rollout(environment, decide, worker._replace(key=key), rollout_length)
+    decide_fn = functools.partial(decide_fn, learner)
+    worker, experience, rollout_metrics = rollout(environment, decide_fn, worker._replace(key=key), rollout_length)
     with jax.named_scope("update"):
         samples = samples_fn(learner, experience)
     learner, update_metrics = learn_fn(learner, samples, key_learn)
