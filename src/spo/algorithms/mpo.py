@@ -48,9 +48,9 @@ class MPOConfig(TrustRegionConfig, ReplayConfig):
     initial_temperature: PositiveFloat = 3.0
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.07
-    """KL divergence of the weighted actions from the policy (ε_η). The temperature is learned so that it is met."""
+    """How far the weighted actions depart from the policy, as a KL divergence (ε_η). The temperature adapts to it."""
     kl_bound: PositiveFloat = 1.5e-4
-    """Discrete actions: limit on the KL divergence from the old policy to the new one (ε_α). Smaller is slower."""
+    """Discrete actions: how far the policy may move, as the KL divergence from the old policy to the new (ε_α)."""
     initial_multiplier: PositiveFloat = 3.0
     """Discrete actions: initial weight of the penalty for that KL divergence (α)."""
     actor_learning_rate: NonNegativeFloat = 2e-4

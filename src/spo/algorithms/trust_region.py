@@ -27,17 +27,17 @@ class TrustRegionConfig:
     initial_temperature: PositiveFloat = 0.5
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.5
-    """KL divergence of the weighted actions from the policy (ε_η). The temperature is learned so that it is met."""
+    """How far the weighted actions depart from the policy, as a KL divergence (ε_η). The temperature adapts to it."""
     kl_bound: PositiveFloat = 1e-3
-    """Discrete actions: limit on the KL divergence from the old policy to the new one (ε_α). Smaller is slower."""
+    """Discrete actions: how far the policy may move, as the KL divergence from the old policy to the new (ε_α)."""
     initial_multiplier: PositiveFloat = 0.5
     """Discrete actions: initial weight of the penalty for that KL divergence (α)."""
     mean_kl_bound: PositiveFloat = 5e-2
-    """Continuous actions: limit on the KL divergence due to the Gaussian's mean, per action dimension (ε_αμ)."""
+    """Continuous actions: how far the Gaussian's mean may move, as a KL divergence per action dimension (ε_αμ)."""
     initial_mean_multiplier: PositiveFloat = 10.0
     """Continuous actions: initial weight of the penalty for the mean (α_μ)."""
     scale_kl_bound: PositiveFloat = 5e-4
-    """Continuous actions: limit on the KL divergence due to the Gaussian's covariance, per action dimension (ε_αΣ)."""
+    """Continuous actions: how far the covariance may move, as a KL divergence per action dimension (ε_αΣ)."""
     initial_scale_multiplier: PositiveFloat = 500.0
     """Continuous actions: initial weight of the penalty for the covariance (α_Σ)."""
 
@@ -53,6 +53,7 @@ class Duals(NamedTuple):
 
     @property
     def temperature(self) -> Float[Array, ""]:
+        """The temperature η."""
         return losses.positive_from_raw(self.raw_temperature)
 
 

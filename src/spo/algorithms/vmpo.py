@@ -45,7 +45,7 @@ class VMPOConfig(TrustRegionConfig):
     temperature_kl_bound: PositiveFloat = 0.5
     """KL divergence of the better half's weights from equal ones (ε_η). The temperature is learned to meet it."""
     kl_bound: PositiveFloat = 1e-3
-    """Discrete actions: limit on the KL divergence from the old policy to the new one (ε_α). Smaller is slower."""
+    """Discrete actions: how far the policy may move, as the KL divergence from the old policy to the new (ε_α)."""
     initial_multiplier: PositiveFloat = 3.0
     """Discrete actions: initial weight of the penalty for that KL divergence (α)."""
     num_envs: PositiveInt = 768
