@@ -123,7 +123,7 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     assert "ms for one action" in answer.out
 
 
-@pytest.mark.slow  # trains a run of its own
+@pytest.mark.program
 def test_evaluate_a_tree_search_with_another_number_of_simulations(capsys, tmp_path):
     run, out = tmp_path / "run", tmp_path / "result.json"
     sizes = ["--num-envs", "4", "--rollout-length", "4", "--sequence-length", "4", "--batch-size", "4"]
