@@ -68,8 +68,7 @@ def _check_equal_to_brax(name, played):
     """Compares random play by the adapter with Brax's own environment. Both are compiled as a scan of the step."""
     from brax import envs
 
-    options = {"exclude_current_positions_from_observation": False} if name == "halfcheetah" else {}
-    raw = envs.get_environment(name, backend="spring", **options)
+    raw = envs.get_environment(name, backend="spring")
 
     def play_raw(key):
         key_reset, key_actions = jax.random.split(key)
@@ -119,7 +118,7 @@ def test_terminates_like_brax_and_does_not_reset(pendulum):
 
 
 @pytest.mark.parametrize(
-    ("name", "observations", "actions"), [("ant", 27, 8), ("halfcheetah", 18, 6), ("humanoid", 244, 17)]
+    ("name", "observations", "actions"), [("ant", 27, 8), ("halfcheetah", 17, 6), ("humanoid", 244, 17)]
 )
 def test_sizes(name, observations, actions):
     env = brax(name).train
@@ -211,4 +210,4 @@ def test_options_reach_brax():
     assert brax(
         "ant", physics="brax", exclude_current_positions_from_observation=False
     ).train.observation_spec.shape == (29,)
-    assert brax("halfcheetah", exclude_current_positions_from_observation=True).train.observation_spec.shape == (17,)
+    assert brax("halfcheetah", exclude_current_positions_from_observation=False).train.observation_spec.shape == (18,)

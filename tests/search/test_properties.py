@@ -1,4 +1,4 @@
-"""What must hold whatever the numbers are (hypothesis)."""
+"""Properties that hold for any numbers (hypothesis)."""
 
 import functools
 

@@ -9,7 +9,7 @@ physics and `info`, because a search carries one state per particle.
 Sizes, compared with the paper's table:
 
     ant          27 observations, 8 actions     the same
-    halfcheetah  18 observations, 6 actions     the same (the adapter includes the first observation, Brax does not)
+    halfcheetah  17 observations, 6 actions     the paper has 18, which includes the x position (departure 18)
     humanoid     244 observations, 17 actions   the paper has 376, as Gym's Humanoid, which also observes contact forces
 
 Physics can diverge. A NaN is passed on unchanged. Most environments of Brax do not end on it, because their health
@@ -37,8 +37,6 @@ from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, PyT
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 
-# Options of the paper's environments that differ from Brax's defaults.
-_PAPER_OPTIONS: Mapping[str, dict[str, Any]] = {"halfcheetah": {"exclude_current_positions_from_observation": False}}
 _UNSUPPORTED: Mapping[str, str] = {
     "fast": "it has no physics and is only used by Brax's own tests",
     "swimmer": "it needs the generalized backend, whose fluid forces use a function that JAX has removed",
@@ -170,7 +168,7 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     allowed = {parameter for constructor in constructors for parameter in _named_parameters(constructor)}
     check_options(f"brax/{name}", options, allowed - {"sys"} | {"time_limit", "backend", "physics"})
     try:
-        return brax_envs.get_environment(name, backend=backend, **{**_PAPER_OPTIONS.get(name, {}), **options})
+        return brax_envs.get_environment(name, backend=backend, **options)
     except ValueError as error:
         raise ValueError(
             f"Brax cannot make {name!r} on the backend {backend!r} ({error}): try another one of {', '.join(BACKENDS)}."
