@@ -3,9 +3,8 @@
 import json
 
 import numpy as np
-import pytest
-
 import parity
+import pytest
 
 
 def records(seeds, window=4 * parity.WINDOW, episodes=(10, 30)):
