@@ -20,20 +20,22 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
 @pytest.mark.parametrize(
     ("script", "arguments", "columns"),
     [
-        (
+        pytest.param(
             "search.py",
             ["--tiny", "--repeats", "2", "--dtypes", "float32"],
             {"batch", "num_particles", "horizon", "dtype", "search_ms", "floor_ms", "over_floor", "over_mctx"},
+            marks=pytest.mark.program,
         ),
         (
             "environments.py",
             ["--tiny", "--repeats", "2", "--only", "rubiks_cube"],
             {"environment", "implementation", "batch", "microseconds_per_step", "steps_per_second", "ratio_to_peer"},
         ),
-        (
+        pytest.param(
             "training.py",
             ["--tiny", "--algorithms", "ppo", "--tasks", "paper/rubiks_cube", "--intervals", "2", "--iterations", "2"],
             {"algorithm", "task", "settings", "num_seeds", "num_envs", "env_steps_per_second", "spread"},
+            marks=pytest.mark.program,
         ),
         pytest.param(
             "phases.py",
@@ -80,6 +82,11 @@ def benchmark(monkeypatch):
         return module
 
     return load
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_every_script_can_be_imported(benchmark, path):
+    assert benchmark(path.stem).main
 
 
 def small_set_rows():

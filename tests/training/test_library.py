@@ -91,6 +91,7 @@ BANDIT_CONFIG = SPOConfig(
 BANDIT_NETWORK = NetworkConfig(width=16, depth=1)
 
 
+@pytest.mark.learns
 def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
     """The arms pay 0, 0.5 and 1."""
     received: list[dict[str, float]] = []
