@@ -80,6 +80,7 @@ def kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
+@pytest.mark.program
 def test_a_killed_run_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
     """Killed once between two checkpoints and once while a checkpoint is written."""
     folder = tmp_path / "run"
@@ -97,6 +98,7 @@ def test_a_killed_run_ends_with_the_same_bits(whole_run: Path, tmp_path: Path):
         process = start(folder)
         while not happened():
             assert process.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.001)
         kill(process)
         assert not (folder / "summary.json").exists()
     assert start(folder).wait() == 0
