@@ -31,8 +31,8 @@ class SearchConfig:
     """Options of the search. Defaults are the paper's, except `resampling` and `resample_last` (departure 6).
 
     With the default period, which is as long as the horizon, only the last step could resample. Without
-    `resample_last`, particles are therefore weighted and never resampled: the mean is the same, with less variance.
-    `readout="all_depths"` keeps the first actions whose particles were dropped on the way.
+    `resample_last`, particles are therefore weighted and never resampled. The expected weight of each first action is
+    the same, with less variance.
     """
 
     num_particles: PositiveInt = 16
@@ -93,9 +93,10 @@ class Planner(NamedTuple):
 
 def make_planner(config: PlanningConfig, environment: Environment, network: ActorCritic) -> Planner:
     """Returns the search with `environment` as its model."""
-    search_config, num_actions, noise_weight = config.search, 0, 0.0
+    search_config = config.search
+    num_actions, exploration_weight = 0, 0.0
     if isinstance(environment.action_spec, DiscreteActions):
-        num_actions, noise_weight = environment.action_spec.num_actions, config.root_exploration_weight
+        num_actions, exploration_weight = environment.action_spec.num_actions, config.root_exploration_weight
     else:  # samples of a Gaussian are all different, and explore by its scale
         search_config = replace(search_config, num_root_candidates=None)
     return Planner(
@@ -106,9 +107,9 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
             network=network,
             search_fn=make_search(search_config, network.distribution, config.correct_root_exploration),
             gamma=search_config.gamma,
-            exploration_weight=noise_weight,
+            exploration_weight=exploration_weight,
         ),
-        draw_noise=functools.partial(draw_root_noise, num_actions, noise_weight, config.dirichlet_alpha),
+        draw_noise=functools.partial(draw_root_noise, num_actions, exploration_weight, config.dirichlet_alpha),
         weighted_roots=search_config.num_root_candidates is not None or config.correct_root_exploration,
     )
 
@@ -159,7 +160,7 @@ def make_search(
             last=config.resample_last,
         ),
         distribution=distribution,
-        score_fn=getattr(search.weighting, config.weighting),
+        score_fn=getattr(search.weighting, config.weighting),  # by default weighting.advantage
         proposal=search.Proposal(root_fn=root_fn),
         readout=getattr(search.readouts, config.readout),
         unroll=config.unroll,
@@ -167,13 +168,13 @@ def make_search(
 
 
 def draw_root_noise(
-    num_actions: int, weight: float, alpha: float, key: PRNGKey, length: int, num_envs: int
+    num_actions: int, exploration_weight: float, alpha: float, key: PRNGKey, length: int, num_envs: int
 ) -> tuple[Float[Array, "T E A"], ...]:
     """Returns logarithms of Gamma(alpha) variables, which are Dirichlet noise once normalised; () if its weight is 0.
 
     They are drawn by rejection, a loop of small kernels. Drawn at once for all searches of a rollout, they cost little.
     """
-    return () if weight == 0 else (jax.random.loggamma(key, alpha, (length, num_envs, num_actions)),)
+    return () if exploration_weight == 0 else (jax.random.loggamma(key, alpha, (length, num_envs, num_actions)),)
 
 
 def environment_model(

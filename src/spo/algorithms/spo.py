@@ -1,12 +1,12 @@
 """SPO: Sequential Monte Carlo Policy Optimisation (paper, Algorithm 2), for discrete and continuous actions.
 
-    E-step   acts by SMC search (Algorithm 1, `spo.search.search`) and stores the particles' first actions and weights
+    E-step   acts by SMC search (Algorithm 1, in `search/smc.py`) and stores the particles' first actions and weights
     M-step   fits the policy to the weighted actions by maximum likelihood, inside a trust region around the old
              policy; fits the critic to GAE targets; tunes the temperature, so that the search improves the policy by
              a set KL divergence
 
-Line numbers in comments are those of Algorithm 2. Discrete and continuous actions differ in the distribution and in
-what the trust region bounds, and in nothing else.
+Line numbers in comments are those of Algorithm 2. "Departure N" is row N of docs/departures.md. Discrete and continuous
+actions differ only in the distribution and in what the trust region bounds.
 """
 
 import functools
@@ -43,7 +43,7 @@ class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, critic and multipliers are separate."""
     gamma: UnitInterval = 0.99
-    """Discount factor of the critic's targets."""
+    """Discount factor of the critic's targets. The search has its own, `search.gamma`."""
     gae_lambda: UnitInterval = 0.95
     """Mix of the critic's targets (GAE): 0 bootstraps after one step, 1 sums the rewards of the whole sequence."""
     target_smoothing: UnitInterval = 5e-3
@@ -67,11 +67,15 @@ class Learner(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Result of one search, as the replay buffer stores it."""
+    """Result of one search, as the replay buffer stores it.
+
+    The first two fields belong to the particles at the end of the search, the last two to its root samples: after a
+    resample their order differs.
+    """
 
     root_actions: Action  # [N, ...] the particles' first actions (departure 14: before squashing)
     weights: Float[Array, " N"]  # sum to 1
-    temperature_advantages: Float[Array, " N"]  # departure 7: summed up to the first resample
+    temperature_advantages: Float[Array, " N"]  # summed up to the first resample (departure 7)
     log_prior: Float[Array, " N"] | None  # of the samples behind these advantages; None: 1/N each
 
 
@@ -104,7 +108,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     skip_nonfinite = setting.skip_nonfinite_updates
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
-        """Initialises policy, critic, duals and an empty replay buffer (lines 1-3)."""
+        """Initialises policy, critic, duals, an empty replay buffer (lines 1-3) and the environments (line 7)."""
         params, duals = network.init(key_learner, train.observation_spec), trust_region.initial_duals
         learner = Learner(params, params, duals, optimiser.init(params), dual_optimiser.init(duals))
         return TrainState(learner, workers.init(key_worker, functools.partial(decide_fn, learner)))
@@ -129,16 +133,16 @@ def step(
     skip_nonfinite: bool,
     state: TrainState,
 ) -> tuple[TrainState, Metrics]:
-    """Runs one iteration of Algorithm 2 (lines 4-28)."""
+    """Runs one iteration of Algorithm 2: the body of the loop in line 4, which `training/trainer.py` repeats."""
     learner, worker = state
     key_rollout, key_noise, key_batches = jax.random.split(worker.acting.key, 3)
     # E-step (lines 5-15): act by search in all environments (`spo.acting.rollout`) and store the results in the buffer.
-    decide_fn = functools.partial(decide_fn, learner)
-    worker, rollout_metrics = workers.collect(worker, key_rollout, decide_fn, key_noise)
+    decide_now = functools.partial(decide_fn, learner)
+    worker, rollout_metrics = workers.collect(worker, key_rollout, decide_now, key_noise)
     # M-step (lines 16-27): one update for each batch from the buffer.
     batches = workers.sample(worker, key_batches)
-    update_fn = functools.partial(update_fn, learner.params if old_policy == "rollout" else None)
-    learner, update_metrics = run_updates(update_fn, learner, batches, skip_nonfinite=skip_nonfinite)
+    update_once = functools.partial(update_fn, learner.params if old_policy == "rollout" else None)
+    learner, update_metrics = run_updates(update_once, learner, batches, skip_nonfinite=skip_nonfinite)
     return TrainState(learner, worker), rollout_metrics | update_metrics
 
 
@@ -146,12 +150,13 @@ def step(
 def decide(
     planner: Planner, learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep, *noise: Array
 ) -> tuple[Action, Plan, Metrics]:
-    """Searches from each environment's state and draws an action from the result (lines 9-10).
+    """Searches from each environment's state (line 9). The search also draws the action to execute (line 10).
 
     Returns the actions for the environments, the plans to store with the observed step (line 13), and metrics.
     """
     temperature = learner.duals.temperature
     root, output = planner.plan(learner.params, temperature, key, env_state, timestep, *noise)
+    # Probabilities of the root samples in the temperature loss, where they are not all 1/N.
     log_prior = jax.nn.log_softmax(output.root_log_weights, axis=1) if planner.weighted_roots else None
     plans = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
     metrics = search_metrics(root, output) | improvement_metrics(root, output, log_prior, temperature)
@@ -173,6 +178,7 @@ def update(
         loss_fn, target_params=learner.target_params, rollout_params=rollout_params, batch=batch
     )
     learner, metrics = gradient_step(learner, loss_of_batch, optimiser, dual_optimiser)
+    # Line 26 moves φ'. θ' moves as well, because it is the old policy (departure 13).
     target_params = optax.incremental_update(learner.params, learner.target_params, target_smoothing)
     return learner._replace(target_params=target_params), metrics
 
@@ -192,13 +198,15 @@ def loss(
     bound_kl: bool,
     learn_temperature: bool,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Sums the losses over a batch [batch_size, sequence_length]. Each of them trains its own variables only."""
-    over_batch, plans = functools.partial(vmap_over, num_axes=2), batch.extras
+    """Sums the losses over a batch [batch_size, sequence_length]. Only a shared torso is trained by more than one."""
+    plans: Plan = batch.extras
+    over_batch = functools.partial(vmap_over, num_axes=2)
     inputs = (batch.observation, batch.action_mask)
     policy, values = over_batch(network.both, in_axes=(None, 0, 0))(params, *inputs)
     ends = (batch.observation, batch.next_observation)
+    # Departure 13: the old policy is the target network's, or that of the rollout. The paper's appendix leaves it open.
     old_policy, target_values, next_values = evaluate_both_ends(network, target_params, *ends, batch.action_mask)
-    if rollout_params is not None:  # departure 13: the paper does not define the old policy
+    if rollout_params is not None:
         old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(rollout_params, *inputs)
 
     # Line 21: regression of the critic on GAE targets from the target critic.
@@ -206,6 +214,7 @@ def loss(
     targets = jax.vmap(gae)(batch.reward, target_values, next_values, batch.terminated, batch.truncated).targets
     value_loss = jnp.mean(losses.squared_error(values, targets))
     # Line 23: likelihood of the search's actions (departure 12: missing in the paper's line), inside the trust region.
+    # Mean and scale of a Gaussian are fitted separately: that is the projection.
     likelihood = functools.partial(losses.projection_loss, trust_region.projection)
     policy_loss = jnp.mean(over_batch(likelihood)(old_policy, policy, plans.root_actions, plans.weights))
     region_loss, region_metrics = trust_region_loss(trust_region, old_policy, policy, duals, num_axes=2)

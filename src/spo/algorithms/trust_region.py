@@ -58,9 +58,11 @@ class Duals(NamedTuple):
 
 
 class TrustRegion(NamedTuple):
-    """The KL divergences that are bounded, by name: {"policy"} or {"mean", "scale"}."""
+    """KL divergences that are bounded, by name: {"policy"} for discrete actions, {"mean", "scale"} for continuous ones."""
 
-    projection: losses.Projection
+    projection: (
+        losses.Projection
+    )  # likelihood and KL divergences; the likelihood is used without a trust region as well
     bounds: dict[str, float]
     initial_duals: Duals
 

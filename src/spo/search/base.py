@@ -3,8 +3,10 @@
 The paper's symbols and our names (Algorithm 1 and equations 8 to 10):
 
     N   num_particles          h   horizon            p   Resampling.period      η   temperature
-    w   weights (normalised)   π   prior              V   value                  Â   score (see `weighting`)
-    γ   part of `discount`     Z   normaliser; `log_normaliser` is the logarithm of its estimate
+    w   exp(log_weights)       w̄   weights            π   prior                  V   value
+    Â   score (`weighting`)    γ   in `discount`      Z   normaliser; `log_normaliser` is the log of its estimate
+
+A root sample is one of the N first actions that are drawn at the root, before any resample.
 
 Arrays have a leading axis B, one entry per root. Particles are the second axis N. The functions that a user plugs in
 are written without these axes: for one particle, or for the N particles of one root where the signature says so.

@@ -9,6 +9,8 @@ The target distribution over trajectories, whose root marginal the read-out esti
     P(τ) ∝ π̃(a_0|s_0) · Π_{t≥1} π(a_t|s_t) · Π_t T(s_{t+1}|s_t,a_t) · exp(Σ_t score_t / temperature)
 
 A trajectory stops at its end. π̃ is the distribution of the root actions: the prior, or `Root.proposal`.
+
+Line numbers in comments are those of Algorithm 1. "Departure N" is row N of docs/departures.md.
 """
 
 from collections.abc import Callable
@@ -128,6 +130,7 @@ def _draw_root_actions(
     first_proposal = proposals.proposal_of(root)
     depth = jnp.zeros((), jnp.int32)
     temperature = functions.temperature_fn(depth, jnp.zeros((num_roots, num_particles)))
+    # Weights have the type of the temperature: float32 or wider.
     log_weights = jnp.zeros((num_roots, num_particles), temperature.dtype)
     if proposal.root_fn is not None:
         draw = jax.vmap(proposal.root_fn, in_axes=(0, 0, None))
@@ -193,6 +196,7 @@ def _run_depths(
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
     steps and one resample, and the others run without.
     """
+    # Line 8 is decided here, when tracing. The last depth is left to `_resample_last`.
     period = functions.resampling.period or horizon
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
@@ -203,7 +207,7 @@ def _run_depths(
     def step_block(loop: Loop, inputs: tuple[Array, Array, PRNGKey]) -> tuple[Loop, Record]:
         depths, step_keys, key = inputs
         loop, records = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
-        last = jax.tree.map(lambda x: x[-1], records)
+        last = jax.tree.map(lambda x: x[-1], records)  # the resample changes two of its diagnostics
         loop, last = _resample(key, loop, last, root_actions, functions)
         return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), records, last)
 
@@ -226,19 +230,19 @@ def _step(
     key_action, key_model = jax.random.split(key)
     before = loop.particles
     temperature = functions.temperature_fn(depth, before.log_weights)
-    # Actions are drawn after the resample of the depth above, so that copies of one ancestor separate here
-    # (departure 5).
+    # Drawn after the resample of the depth above, so that copies of one ancestor separate here (departure 5: the
+    # reference draws before it). At depth 0 the draw is discarded: the root actions are there already.
     with jax.named_scope("propose"):
         drawn, log_weights = _propose(key_action, depth, before, temperature, functions)
         action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
-        log_weights = _accept_draw(depth, before, log_weights, functions.distribution)
+        log_weights = _weights_after_draw(depth, before, log_weights, functions.distribution)
     with jax.named_scope("model"):
         model = functions.model_fn(key_model, before.state, action)
     validation.check_model_output(model, before)
     step = _as_step(depth, before._replace(log_weights=log_weights), action, model, temperature, functions)
     # An ended particle is stepped with the batch, and the result is dropped here and in `_advance` (departure 4).
     score = jnp.where(before.live, over_particles(functions.score_fn)(step), 0.0)
-    growth = jnp.where(before.live, score / temperature[:, None], 0.0)
+    growth = jnp.where(before.live, score / temperature[:, None], 0.0)  # masked again for a NaN temperature
     particles = _advance(before, step, log_weights + growth)
 
     weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
@@ -288,7 +292,7 @@ def _propose(
     return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
 
 
-def _accept_draw(
+def _weights_after_draw(
     depth: Integer[Array, ""], particles: Particles, log_weights: Float[Array, "B N"], distribution: Distribution
 ) -> Float[Array, "B N"]:
     """Returns the log-weights after the draw; those of ended particles and of root samples do not change.
@@ -347,7 +351,7 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
     )
 
 
-# --- Resampling (Algorithm 1, lines 8 to 11) --------------------------------------------------------------------------
+# --- Resampling (Algorithm 1, lines 9 and 10) -------------------------------------------------------------------------
 def _resample(
     key: PRNGKey, loop: Loop, record: Record, root_actions: Action, functions: Functions
 ) -> tuple[Loop, Record]:

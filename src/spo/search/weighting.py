@@ -11,7 +11,7 @@ from spo.types import Array, Float
 
 
 def advantage(step: Step) -> Float[Array, ""]:
-    """Â = r + γ·V(s') − V(s): the score of SPO (paper, equation 10 and the line under Algorithm 1; departure 3)."""
+    """Â = r + γ·V(s') − V(s): the score of SPO (paper, equation 10; departure 3: the paper has no γ)."""
     return step.reward + bootstrap(step.discount, step.next_value) - step.value
 
 
