@@ -67,11 +67,7 @@ class Learner(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Result of one search, as the replay buffer stores it.
-
-    The first two fields belong to the particles at the end of the search, the last two to its root samples: after a
-    resample their order differs.
-    """
+    """Result of one search, as the replay buffer stores it: of its last particles, and of its root samples."""
 
     root_actions: Action  # [N, ...] the particles' first actions (departure 14: before squashing)
     weights: Float[Array, " N"]  # sum to 1
@@ -156,7 +152,6 @@ def decide(
     """
     temperature = learner.duals.temperature
     root, output = planner.plan(learner.params, temperature, key, env_state, timestep, *noise)
-    # Probabilities of the root samples in the temperature loss, where they are not all 1/N.
     log_prior = jax.nn.log_softmax(output.root_log_weights, axis=1) if planner.weighted_roots else None
     plans = Plan(output.root_actions, output.weights, output.temperature_advantages, log_prior)
     metrics = search_metrics(root, output) | improvement_metrics(root, output, log_prior, temperature)

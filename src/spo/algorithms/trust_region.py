@@ -58,7 +58,7 @@ class Duals(NamedTuple):
 
 
 class TrustRegion(NamedTuple):
-    """KL divergences that are bounded, by name: {"policy"} for discrete actions, {"mean", "scale"} for continuous ones."""
+    """KL divergences that are bounded, by name: {"policy"} (discrete actions) or {"mean", "scale"} (continuous)."""
 
     projection: (
         losses.Projection
