@@ -58,7 +58,7 @@ def main() -> None:
         print(f"{phase['phase']:<12} {phase['milliseconds']:9.2f} ms {phase['kernels']:7d} kernels   {named}")
         iteration = {
             "seconds_per_iteration": seconds,
-            "env_steps_per_iteration": built.algorithm.env_steps_per_iteration,
+            "env_steps_per_iteration": trainer.algorithm.env_steps_per_iteration,
         }
         rows.append(phase | iteration | _timing.provenance())
     _timing.write_rows(rows, options.out)
