@@ -32,19 +32,19 @@ class Worker(NamedTuple):
     env_state: State  # [E, ...]
     timestep: TimeStep  # [E, ...] the input of the next decision
     episode_return: Float[Array, " E"]  # sum of the rewards of the current episode
-    episode_length: Integer[Array, " E"]
-    key: PRNGKey
+    episode_length: Integer[Array, " E"]  # steps of the current episode
+    key: PRNGKey  # random key of the next rollout
 
 
 class Experience(NamedTuple):
     """One environment step. At the end of an episode, `next_observation` is the last one of that episode."""
 
-    observation: Observation
-    action_mask: Bool[Array, " A"] | None
+    observation: Observation  # before the step
+    action_mask: Bool[Array, " A"] | None  # of that observation; None for continuous actions
     next_observation: Observation
-    reward: Float[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
+    reward: Float[Array, ""]  # of the step
+    terminated: Bool[Array, ""]  # the episode ended with value 0
+    truncated: Bool[Array, ""]  # the episode was cut off
     extras: Any  # the algorithm's record of its decision
 
 
@@ -135,7 +135,7 @@ class Episodes(NamedTuple):
     """Results of finished episodes, one entry each."""
 
     returns: Float[Array, " E"]  # undiscounted
-    lengths: Integer[Array, " E"]
+    lengths: Integer[Array, " E"]  # in steps
     metrics: dict[str, Float[Array, " E"]]  # the environment's metrics at the last step, e.g. "solved"
 
 

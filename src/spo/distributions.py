@@ -89,7 +89,7 @@ categorical = Distribution(
 class Gaussian(NamedTuple):
     """Parameters of a diagonal Gaussian. `scale` is the standard deviation."""
 
-    mean: Float[Array, "*batch D"]
+    mean: Float[Array, "*batch D"]  # one entry per action dimension
     scale: Float[Array, "*batch D"]
 
 

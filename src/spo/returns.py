@@ -23,8 +23,8 @@ _MAX_UNROLL = 32
 class AdvantagesAndTargets(NamedTuple):
     """Advantages, and the critic's targets: advantages + values, which is the lambda-return."""
 
-    advantages: Float[Array, " T"]
-    targets: Float[Array, " T"]
+    advantages: Float[Array, " T"]  # one per step
+    targets: Float[Array, " T"]  # one per step
 
 
 def gae(

@@ -35,7 +35,9 @@ class TimeStep(NamedTuple):
     limit) it is worth V(observation), because the episode could have continued.
     """
 
+    #: Observation of the new state.
     observation: Observation
+    #: Reward of the step; 0 after `reset`.
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
@@ -58,6 +60,7 @@ class TimeStep(NamedTuple):
 class DiscreteActions(NamedTuple):
     """Actions 0 .. num_actions - 1."""
 
+    #: Number of actions.
     num_actions: int
 
 
@@ -83,10 +86,12 @@ class Environment(NamedTuple):
     - `render(state)` returns an RGB image, `uint8[height, width, 3]`, as a NumPy array (on the host, not traced).
     """
 
+    #: Name for logs and messages.
     name: str
     reset: Callable[[PRNGKey], tuple[State, TimeStep]]
     step: Callable[[PRNGKey, State, Action], tuple[State, TimeStep]]
     observation_spec: PyTree[jax.ShapeDtypeStruct]
+    #: Kind and size of the actions.
     action_spec: ActionSpec
     render: Callable[[State], Any]
 

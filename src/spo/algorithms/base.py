@@ -13,8 +13,8 @@ from spo.types import DEVICE_AXIS, Action, Array, Float, Metrics, PRNGKey, Task,
 class Setting(NamedTuple):
     """Everything that an algorithm receives besides its own hyper-parameters."""
 
-    task: Task
-    architecture: Architecture
+    task: Task  # environments to train in, to evaluate in and to plan with
+    architecture: Architecture  # torso and heads of the networks
     #: environment steps of the whole run: the length of learning-rate decay
     total_env_steps: float
     #: number of devices among which environments, replay and batches are split evenly

@@ -71,7 +71,7 @@ class Description(NamedTuple):
     """Specs and time limit of an environment. Its `environment` is not meant to be played."""
 
     environment: Environment
-    time_limit: int | None
+    time_limit: int | None  # in steps; None: no limit
 
 
 def describe(name: str) -> Description:

@@ -20,8 +20,8 @@ from spo.types import Action, Array, Bool, Environment, Integer, PRNGKey, PyTree
 class EpisodeLimitState(NamedTuple):
     """State of the wrapped environment, and the steps since its reset."""
 
-    inner: State
-    steps: Integer[Array, ""]
+    inner: State  # state of the wrapped environment
+    steps: Integer[Array, ""]  # since the reset
 
 
 def episode_limit(env: Environment, limit: int) -> Environment:

@@ -31,6 +31,7 @@ class ActorCriticParams(NamedTuple):
 class ActorCritic(NamedTuple):
     """Functions of one observation. Use `jax.vmap` for batches."""
 
+    #: (key, observation spec) -> initial parameters
     init: Callable[[PRNGKey, ObservationSpec], ActorCriticParams]
     #: (params, observation, action_mask) -> parameters of the action distribution
     actor: Callable[[ActorCriticParams, Observation, ActionMask], Any]
@@ -38,6 +39,7 @@ class ActorCritic(NamedTuple):
     critic: Callable[[ActorCriticParams, Observation], Float[Array, ""]]
     #: (params, observation, action_mask) -> both of the above, with a shared torso evaluated once
     both: Callable[[ActorCriticParams, Observation, ActionMask], tuple[Any, Float[Array, ""]]]
+    #: family of the action distribution
     distribution: Distribution
 
 

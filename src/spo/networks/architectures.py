@@ -15,9 +15,11 @@ from spo.types import PyTree
 class Architecture(NamedTuple):
     """The parts that networks of policies, values and Q values have in common: they differ in the output only."""
 
+    #: module from an observation to features
     torso: nn.Module
     #: hidden layers of each head, between the torso and the output
     head_sizes: Sequence[int]
+    #: activation between the layers of a head
     head_activation: Activation
     #: True: actor and critic use one torso; False: each has its own
     share_torso: bool

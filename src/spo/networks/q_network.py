@@ -15,6 +15,7 @@ from spo.types import Action, ActionSpec, Array, DiscreteActions, Float, Observa
 class QNetwork(NamedTuple):
     """Q as functions of one observation. Twin critics are two sets of parameters."""
 
+    #: (key, observation spec) -> initial parameters
     init: Callable[[PRNGKey, ObservationSpec], PyTree[Array]]
     #: (params, observation, action) -> Q(observation, action), the action as the environment takes it
     value: Callable[[PyTree[Array], Observation, Action], Float[Array, ""]]

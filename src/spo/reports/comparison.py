@@ -29,8 +29,11 @@ class Result(NamedTuple):
     """Result of one seed of one run."""
 
     group: str
+    """Group of the run, such as its algorithm."""
     task: str
+    """Task of the run."""
     run: Run
+    """The run that the seed belongs to."""
     seed: int
     """Index of the seed within its run."""
     score: float
@@ -38,6 +41,7 @@ class Result(NamedTuple):
     episodes: int
     """Number of episodes that the score is the mean of."""
     finished: bool
+    """True if the run is finished."""
     steps: np.ndarray
     """Environment steps of the evaluations during training, [T]."""
     seconds: np.ndarray
@@ -52,10 +56,13 @@ class Comparison(NamedTuple):
     by: str
     """Setting in which groups differ."""
     groups: tuple[str, ...]
+    """Names of the groups."""
     tasks: tuple[str, ...]
+    """Names of the tasks."""
     metrics: dict[str, str]
     """Task -> metric that scores it."""
     results: tuple[Result, ...]
+    """One result per seed."""
     notes: tuple[str, ...]
     """Reasons why the results are weaker than they look."""
 

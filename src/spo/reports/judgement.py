@@ -29,6 +29,7 @@ class Judgement(NamedTuple):
     aggregates: dict[str, dict[str, Estimate]]
     """Group -> name of the aggregate -> value of the normalised scores."""
     thresholds: np.ndarray
+    """Normalised scores at which the profiles are computed."""
     profiles: dict[str, Estimate]
     """Group -> share of runs over each threshold."""
     verdicts: tuple[Verdict, ...]

@@ -22,6 +22,7 @@ class Run:
     """One run folder: one experiment with one or more seeds."""
 
     folder: Path
+    """Folder of the run."""
     config: Record
     """The experiment, as stored in config.json."""
     starts: tuple[Record, ...]

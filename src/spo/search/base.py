@@ -41,7 +41,7 @@ class ModelOutput(NamedTuple):
     state: State  # the next state
     prior: Prior  # the policy at the next state
     value: Float[Array, ""]  # V(s'), not discounted
-    reward: Float[Array, ""]
+    reward: Float[Array, ""]  # of this step
     discount: Float[Array, ""]  # multiplies V(s'): 0 after termination, otherwise γ (1 in the paper)
     ended: Bool[Array, ""]  # terminated or truncated: this step counts, later ones do not
 
@@ -67,11 +67,11 @@ class Particles(NamedTuple):
 class Node(NamedTuple):
     """One particle before its step: the input of a proposal."""
 
-    state: State
+    state: State  # before the step
     prior: Prior  # the policy at `state`
     value: Float[Array, ""]  # V(state)
     depth: Integer[Array, ""]  # 0 at the root
-    temperature: Float[Array, ""]
+    temperature: Float[Array, ""]  # of this depth
     log_weight: Float[Array, ""]  # unnormalised, counted since the last resample
 
 
@@ -82,8 +82,8 @@ class Proposed(NamedTuple):
     target.
     """
 
-    action: Action
-    log_weight: Float[Array, ""]
+    action: Action  # as the model takes it
+    log_weight: Float[Array, ""]  # 0: no correction
 
 
 #: Draws one particle's action at any depth: (key, node) -> Proposed.
@@ -94,7 +94,7 @@ class RootSamples(NamedTuple):
     """The first actions of the particles of one root, and their initial log-weights."""
 
     actions: Action  # [N, ...]
-    log_weights: Float[Array, " N"]
+    log_weights: Float[Array, " N"]  # 0: no correction
 
 
 #: Draws the first actions of one root together: (key, root without the axis B, N) -> RootSamples.
@@ -114,7 +114,7 @@ class Step(NamedTuple):
     state: State  # s
     action: Action  # a
     next_state: State  # s'
-    reward: Float[Array, ""]
+    reward: Float[Array, ""]  # of this step
     discount: Float[Array, ""]  # the model's discount
     value: Float[Array, ""]  # V(s)
     next_value: Float[Array, ""]  # V(s')
@@ -123,7 +123,7 @@ class Step(NamedTuple):
     log_prob: Float[Array, ""]  # log π(a|s)
     ended: Bool[Array, ""]  # the episode ended with this step
     depth: Integer[Array, ""]  # 0 for the step from the root
-    temperature: Float[Array, ""]
+    temperature: Float[Array, ""]  # of this depth
     log_weight: Float[Array, ""]  # before the score, unnormalised, counted since the last resample
 
 
@@ -153,7 +153,7 @@ class ReadoutInputs(NamedTuple):
     root_actions: Action  # [N, ...] the root samples
     root_log_weights: Float[Array, " N"]  # their initial log-weights
     temperature: Float[Array, ""]  # of the last step
-    horizon: Integer[Array, ""]
+    horizon: Integer[Array, ""]  # number of steps of the search
 
 
 class RootWeights(NamedTuple):
@@ -168,7 +168,7 @@ class Readout(NamedTuple):
 
     init: Callable[[Particles], Any]  # particles at the root -> carry
     update: Callable[[Any, Particles], Any]  # (carry, particles after a step, before any resample) -> carry
-    finish: Callable[[Any, ReadoutInputs], RootWeights]
+    finish: Callable[[Any, ReadoutInputs], RootWeights]  # (carry, inputs) -> weights on the root samples
 
 
 # --- Outputs ----------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Diagnostics(NamedTuple):
     entropy: Float[Array, "B H"]  # of the same weights, in nats, 0 to log N
     num_live: Integer[Array, "B H"]  # particles whose episode has not ended
     num_root_actions: Integer[Array, "B H"]  # distinct root actions among the particles, after any resample
-    resampled: Bool[Array, "B H"]
+    resampled: Bool[Array, "B H"]  # True if particles were resampled after the step
     log_normaliser: Float[Array, "B H"]  # log of the estimate of Z up to that depth
     valid: Bool[Array, " B"]  # False: a NaN, a temperature that is not positive, or a state without a valid action
 
@@ -208,13 +208,13 @@ class SearchOutput(NamedTuple):
     log_normaliser: Float[Array, " B"]  # log Ẑ with E[Ẑ] = Z; V(s) + η log Ẑ is the soft value of the root
     temperature_advantages: Float[Array, "B N"]  # per root sample: scores summed up to the first resample ...
     root_log_weights: Float[Array, "B N"]  # ... and the initial log-weights of the samples (0 by default)
-    diagnostics: Diagnostics
-    ancestry: Ancestry | None
+    diagnostics: Diagnostics  # per root and depth
+    ancestry: Ancestry | None  # None unless `with_ancestry`
 
 
 class PolicyOutput(NamedTuple):
     """The output of `smc_policy`: mctx's two fields, and ours."""
 
-    action: Integer[Array, " B"]
-    action_weights: Float[Array, "B A"]
-    search: SearchOutput
+    action: Integer[Array, " B"]  # one draw from the improved policy
+    action_weights: Float[Array, "B A"]  # the improved policy
+    search: SearchOutput  # everything that `search` returns

@@ -37,7 +37,9 @@ class Agent(NamedTuple):
     #: (key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the environment; jitted.
     #: Without search the state is not used and may be None.
     act: Callable[..., Action]
+    #: Network parameters, those of the best evaluation.
     params: Any
+    #: Results of the training, as described in `train`.
     summary: dict[str, Any]
 
 

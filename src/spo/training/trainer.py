@@ -121,9 +121,9 @@ class Trainer:
 class Schedule(NamedTuple):
     """Lengths and numbers of the intervals of a run. All intervals are equally long: one program serves them all."""
 
-    iterations_per_interval: int
-    num_intervals: int
-    num_evaluations: int
+    iterations_per_interval: int  # between two log records
+    num_intervals: int  # in the whole run
+    num_evaluations: int  # during training
 
     @property
     def num_iterations(self) -> int:
