@@ -48,7 +48,7 @@ class MPOConfig(TrustRegionConfig, ReplayConfig):
     initial_temperature: PositiveFloat = 3.0
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.07
-    """KL divergence of the weighted actions from the policy to which the temperature adapts (ε_η). Larger: bolder updates."""
+    """Target of the temperature: KL divergence of the weighted actions from the policy (ε_η)."""
     kl_bound: PositiveFloat = 1.5e-4
     """Discrete actions: how far the policy may move, as the KL divergence from the old policy to the new (ε_α)."""
     initial_multiplier: PositiveFloat = 3.0

@@ -27,7 +27,7 @@ class TrustRegionConfig:
     initial_temperature: PositiveFloat = 0.5
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
     temperature_kl_bound: PositiveFloat = 0.5
-    """KL divergence of the weighted actions from the policy to which the temperature adapts (ε_η). Larger: bolder updates."""
+    """Target of the temperature: KL divergence of the weighted actions from the policy (ε_η)."""
     kl_bound: PositiveFloat = 1e-3
     """Discrete actions: how far the policy may move, as the KL divergence from the old policy to the new (ε_α)."""
     initial_multiplier: PositiveFloat = 0.5
