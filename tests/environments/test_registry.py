@@ -99,6 +99,11 @@ def test_describe_loads_no_data(monkeypatch):
     assert description.environment.action_spec == DiscreteActions(4)
 
 
+@pytest.mark.parametrize(("name", "time_limit"), [("rubiks_cube", 20), ("tiny/cliff", 50), ("tiny/chain", None)])
+def test_describe_has_the_default_time_limit(name, time_limit):
+    assert describe(name).time_limit == time_limit
+
+
 def test_importing_the_registry_imports_no_simulator():
     import subprocess
 
