@@ -51,7 +51,17 @@ def run_page(path: Path) -> None:
             exec(compile("\n" * block.line + block.code, path, "exec"), namespace)
 
 
-@pytest.mark.parametrize("path", pages_with("python"), ids=page_name)
+def trains(path: Path) -> bool:
+    return any("spo.train(" in block.code for block in blocks(path, "python") if block.runs)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.program if trains(path) else [], id=page_name(path))
+        for path in pages_with("python")
+    ],
+)
 def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     run_page(path)
