@@ -127,7 +127,7 @@ def test_invalid_actions_mask_the_root_only():
         None, jax.random.key(1), simple_root(), invalid_actions=invalid
     )
     assert np.all(np.asarray(output.action_weights)[np.asarray(invalid) == 1] == 0.0)
-    np.testing.assert_array_equal(output.action_weights[1], [0, 0, 0, 1])
+    np.testing.assert_allclose(output.action_weights[1], [0, 0, 0, 1], rtol=1e-6)
     assert output.action[1] == 3
     actions = np.asarray(output.search.ancestry.action)
     assert not np.any(actions[0, 0] == 3)
