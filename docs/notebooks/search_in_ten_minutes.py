@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Search in ten minutes on a CPU
 #
-# We plan in a small grid with a particle search, look inside it, and watch what its three dials do: the number of
-# particles, the temperature and the resample period. Nothing is trained here.
+# We plan in a small grid with a particle search and look at its diagnostics. Then we change the temperature and the
+# number of particles. Nothing is trained here.
 
 # %%
 import functools
@@ -27,10 +27,11 @@ import numpy as np
 from spo.search import ModelOutput, Resampling, Root, search
 
 # %% [markdown]
-# ## A world
+# ## An environment
 #
-# A grid of five by five. The walker starts in a corner; the opposite corner pays 1 and ends the episode, a pit in the
-# middle costs 1 and ends it too. Four actions. The policy knows nothing and walks at random; the value is 0 everywhere.
+# The environment is a grid of five by five cells, with four actions. The goal in the corner (4, 4) gives reward 1 and
+# ends the episode. A pit in the middle gives reward −1 and ends it too. Every step costs 0.02. The policy is uniform,
+# and the value is 0 everywhere.
 
 # %%
 SIZE = 5
@@ -40,7 +41,7 @@ GOAL, PIT = jnp.array([4, 4]), jnp.array([2, 2])
 
 
 def model_fn(_key, position, action):
-    """One step of one particle. A simulator and a learned model look the same from the search's side."""
+    """One step of one particle. A learned model has the same signature as this simulator."""
     position = jnp.clip(position + MOVES[action], 0, SIZE - 1)
     at_goal, at_pit = jnp.all(position == GOAL), jnp.all(position == PIT)
     ended = at_goal | at_pit
@@ -62,7 +63,8 @@ def root_at(positions):
 # %% [markdown]
 # ## One search
 #
-# The keyword arguments are sizes and known when tracing, so they are static; the temperature may be traced.
+# `num_particles`, `horizon` and `resample_period` are sizes, so they are static arguments of `jit`. The temperature may
+# be traced.
 
 
 # %%
@@ -85,8 +87,8 @@ for name, weight in zip(NAMES, output.action_weights[0], strict=True):
     print(f"{name:5s} {weight:.2f}")
 
 # %% [markdown]
-# From (3, 2), right under the pit, the search leans away from "up", which is the pit. It found that out by trying:
-# particles that fell in lost their weight.
+# The cell (3, 2) is directly below the pit, so "up" leads into the pit. The search gives "up" almost no weight, because
+# particles that entered the pit lost their weight.
 
 # %%
 assert output.action_weights[0, 0] < 0.05
@@ -94,14 +96,14 @@ assert output.action_weights[0, 0] < 0.05
 # %% [markdown]
 # ## Inside
 #
-# The effective sample size says how many particles still matter. It falls while weights drift apart, and a resample
-# brings it back to N.
+# The effective sample size measures how many particles still have weight. It falls as the weights become unequal. A
+# resample, at a dashed line, sets it back to N.
 
 # %%
 diagnostics = output.diagnostics
 depths = np.arange(1, 11)
 plt.plot(depths, diagnostics.ess[0], marker="o", label="effective sample size")
-plt.plot(depths, diagnostics.num_live[0], marker="s", label="episodes still going")
+plt.plot(depths, diagnostics.num_live[0], marker="s", label="particles whose episode has not ended")
 for depth in depths[np.asarray(diagnostics.resampled[0])]:
     plt.axvline(depth + 0.5, color="grey", lw=0.8, ls="--")
 plt.xlabel("step")
@@ -111,8 +113,9 @@ plt.show()
 # %% [markdown]
 # ## Temperature
 #
-# Hot, the search repeats the policy; cold, it follows its best particle. Here is the weight of each action from (3, 4),
-# one step from the goal, as the temperature falls. It may differ per root, so all of them are one search.
+# At a high temperature the search returns the policy. At a low temperature it follows its best particle. This cell
+# prints the weight of each action from (3, 4), one step from the goal, at five temperatures. The temperature may differ
+# between roots, so one call computes all five.
 
 # %%
 temperatures = jnp.array([100.0, 1.0, 0.3, 0.1, 0.03])
@@ -129,7 +132,8 @@ assert output.action_weights[-1, 1] > output.action_weights[0, 1]
 # %% [markdown]
 # ## More particles, less noise
 #
-# The same search, a hundred times over, with more and more particles: the spread of the estimate falls like 1/√N.
+# The same search runs a hundred times with 16, 64 and 256 particles. The standard deviation of the estimate falls in
+# proportion to 1/√N.
 
 # %%
 for num_particles in (16, 64, 256):
@@ -140,7 +144,7 @@ for num_particles in (16, 64, 256):
 # %% [markdown]
 # ## Acting
 #
-# Search, act, repeat. The start is at the far corner, eight steps from the goal.
+# The loop searches and takes the best action until it reaches the goal. It starts in the far corner, eight steps away.
 
 # %%
 position, path = jnp.array([[0, 0]]), [(0, 0)]
