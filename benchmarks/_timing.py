@@ -10,7 +10,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -71,8 +71,13 @@ def provenance() -> dict[str, str | None]:
         "commit": _commit(),
         "date": now.date().isoformat(),
         "time": now.strftime("%H:%M:%S"),
-        "command": "python " + " ".join(sys.argv),
+        "command": "python " + command_line(sys.argv),
     }
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Returns a command without `--out FILE`: the place of the rows is not part of a measurement."""
+    return re.sub(r" --out[ =]\S+", "", " ".join(words))
 
 
 def write_rows(rows: list[dict], path: pathlib.Path | None) -> None:

@@ -212,3 +212,8 @@ def test_phases_share_out_the_time_of_the_operations(benchmark):
         ("(idle)", 1000.0, 0),
     ]
     assert rows[0]["heaviest"] == {"matmul": 3000.0}
+
+
+def test_the_stored_command_leaves_the_output_file_out(benchmark):
+    words = ["benchmarks/search.py", "--only", "1", "--out", "rows.json", "--repeats", "2"]
+    assert benchmark("_timing").command_line(words) == "benchmarks/search.py --only 1 --repeats 2"
