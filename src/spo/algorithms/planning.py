@@ -148,7 +148,7 @@ def make_search(
         root_fn = search.proposals.without_replacement(config.num_root_candidates, corrected=correct_exploration)
     elif correct_exploration:
         root_fn = search.proposals.corrected_root(distribution)
-    scheme = getattr(search.resampling, config.resampling)
+    scheme = getattr(search.resampling, config.resampling)  # by default resampling.systematic
     return functools.partial(
         search.search,
         num_particles=config.num_particles,
@@ -162,7 +162,7 @@ def make_search(
         distribution=distribution,
         score_fn=getattr(search.weighting, config.weighting),  # by default weighting.advantage
         proposal=search.Proposal(root_fn=root_fn),
-        readout=getattr(search.readouts, config.readout),
+        readout=getattr(search.readouts, config.readout),  # by default readouts.last
         unroll=config.unroll,
     )
 

@@ -67,12 +67,12 @@ class Learner(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Result of one search, as the replay buffer stores it: of its last particles, and of its root samples."""
+    """Result of one search, as the replay buffer stores it. Particles may be in another order than root samples."""
 
-    root_actions: Action  # [N, ...] the particles' first actions (departure 14: before squashing)
-    weights: Float[Array, " N"]  # sum to 1
-    temperature_advantages: Float[Array, " N"]  # summed up to the first resample (departure 7)
-    log_prior: Float[Array, " N"] | None  # of the samples behind these advantages; None: 1/N each
+    root_actions: Action  # [N, ...] first actions of the last particles (departure 14: before squashing)
+    weights: Float[Array, " N"]  # of these particles; they sum to 1
+    temperature_advantages: Float[Array, " N"]  # per root sample: summed up to the first resample (departure 7)
+    log_prior: Float[Array, " N"] | None  # per root sample: log p_n of `losses.temperature_loss`; None: 1/N each
 
 
 def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
@@ -104,7 +104,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     skip_nonfinite = setting.skip_nonfinite_updates
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
-        """Initialises policy, critic, duals, an empty replay buffer (lines 1-3) and the environments (line 7)."""
+        """Initialises learner and buffer (lines 1-3), and environments: once, where line 7 does it every iteration."""
         params, duals = network.init(key_learner, train.observation_spec), trust_region.initial_duals
         learner = Learner(params, params, duals, optimiser.init(params), dual_optimiser.init(duals))
         return TrainState(learner, workers.init(key_worker, functools.partial(decide_fn, learner)))
@@ -148,7 +148,7 @@ def decide(
 ) -> tuple[Action, Plan, Metrics]:
     """Searches from each environment's state (line 9). The search also draws the action to execute (line 10).
 
-    Returns the actions for the environments, the plans to store with the observed step (line 13), and metrics.
+    Returns these actions, the plans to store (line 13) and metrics. `noise`: one step of `draw_root_noise`, or none.
     """
     temperature = learner.duals.temperature
     root, output = planner.plan(learner.params, temperature, key, env_state, timestep, *noise)
@@ -193,14 +193,14 @@ def loss(
     bound_kl: bool,
     learn_temperature: bool,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Sums the losses over a batch [batch_size, sequence_length]. Only a shared torso is trained by more than one."""
+    """Sums the losses of a batch [batch_size, sequence_length]. Those of policy and critic share at most a torso."""
     plans: Plan = batch.extras
     over_batch = functools.partial(vmap_over, num_axes=2)
     inputs = (batch.observation, batch.action_mask)
     policy, values = over_batch(network.both, in_axes=(None, 0, 0))(params, *inputs)
-    ends = (batch.observation, batch.next_observation)
-    # Departure 13: the old policy is the target network's, or that of the rollout. The paper's appendix leaves it open.
-    old_policy, target_values, next_values = evaluate_both_ends(network, target_params, *ends, batch.action_mask)
+    both_ends = (batch.observation, batch.next_observation)  # of each step
+    # Departure 13: the old policy is the target network's, or that of the rollout (θ_i in the paper's equation 12).
+    old_policy, target_values, next_values = evaluate_both_ends(network, target_params, *both_ends, batch.action_mask)
     if rollout_params is not None:
         old_policy = over_batch(network.actor, in_axes=(None, 0, 0))(rollout_params, *inputs)
 
@@ -209,11 +209,11 @@ def loss(
     targets = jax.vmap(gae)(batch.reward, target_values, next_values, batch.terminated, batch.truncated).targets
     value_loss = jnp.mean(losses.squared_error(values, targets))
     # Line 23: likelihood of the search's actions (departure 12: missing in the paper's line), inside the trust region.
-    # Mean and scale of a Gaussian are fitted separately: that is the projection.
+    # The projection gives log π(a|s). For a Gaussian it fits mean and scale separately (`decoupled_projection`).
     likelihood = functools.partial(losses.projection_loss, trust_region.projection)
     policy_loss = jnp.mean(over_batch(likelihood)(old_policy, policy, plans.root_actions, plans.weights))
     region_loss, region_metrics = trust_region_loss(trust_region, old_policy, policy, duals, num_axes=2)
-    # Line 25: dual of the search's KL constraint.
+    # Line 25: g(η), the dual of the search's KL constraint, estimated from the root samples.
     g = functools.partial(losses.temperature_loss, duals.temperature, kl_bound=temperature_kl_bound)
     temperature_loss = jnp.mean(
         over_batch(lambda plan: g(plan.temperature_advantages, log_prior=plan.log_prior))(plans)

@@ -60,11 +60,10 @@ class Duals(NamedTuple):
 class TrustRegion(NamedTuple):
     """KL divergences that are bounded, by name: {"policy"} (discrete actions) or {"mean", "scale"} (continuous)."""
 
-    projection: (
-        losses.Projection
-    )  # likelihood and KL divergences; the likelihood is used without a trust region as well
+    #: likelihood and KL divergences; the likelihood is used without a trust region as well
+    projection: losses.Projection
     bounds: dict[str, float]
-    initial_duals: Duals
+    initial_duals: Duals  # the multipliers, and the temperature of the action weights
 
 
 def make_trust_region(config: TrustRegionConfig, action_spec: ActionSpec, distribution: Distribution) -> TrustRegion:

@@ -4,9 +4,8 @@ A loss is written for one state, with an axis of N sampled actions. Use `jax.vma
 mean, which is the paper's expectation over the replay buffer. V-MPO's `top_half` and PPO's `standardise` compare states
 with each other: their axis is the batch.
 
-A loss passes a gradient only to the variables that it trains, which are its first argument. Gradients of targets,
-weights, advantages and the old policy are stopped inside; so are those of the dual in a policy's loss, and of the
-policy in a dual's loss.
+A loss passes a gradient only to the variables that it trains. Gradients of targets, weights, advantages and the old
+policy are stopped inside; so are those of the dual in a policy's loss, and of the policy in a dual's loss.
 
     e_step   the improved policy and its temperature         SPO, MPO, V-MPO
     m_step   likelihood of the actions, and trust region     SPO, MPO, V-MPO, AlphaZero, Sampled AlphaZero

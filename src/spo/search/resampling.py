@@ -98,7 +98,7 @@ class Resampling(NamedTuple):
     """When and how particles are resampled."""
 
     period: int | None  # after every so many steps, except after the last; None: never
-    rule: ResampleFn = by_weight(systematic)  # the paper's is by_weight(multinomial)
+    rule: ResampleFn = by_weight(systematic)  # departure 6: the paper's is by_weight(multinomial)
     ess_below: float | None = None  # only roots whose effective sample size is below this fraction of N; None: all
     last: bool = False  # also after the last step, if `period` divides the horizon (the paper's setting)
 

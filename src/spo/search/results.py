@@ -13,7 +13,7 @@ from spo.types import Action, Array, Bool, Float, PRNGKey
 def read_out(
     key: PRNGKey, loop: Loop, records: Record, samples: RootSamples, functions: Functions, horizon: int
 ) -> SearchOutput:
-    """Estimates the improved policy from the particles and draws an action from it."""
+    """Estimates the improved policy from the particles and draws an action from it (Algorithm 2, line 10)."""
     particles, num_roots = loop.particles, samples.log_weights.shape[0]
     inputs = ReadoutInputs(
         particles=particles,
@@ -22,10 +22,10 @@ def read_out(
         temperature=functions.temperature_fn(jnp.asarray(horizon - 1), particles.log_weights),
         horizon=jnp.full(num_roots, horizon),
     )
-    root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)
+    root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)  # line 14: the weights
     valid = jnp.all(jnp.isfinite(weights), axis=1)
     weights = nan_unless(valid[:, None], weights)
-    read_actions = take(samples.actions, root_index)
+    read_actions = take(samples.actions, root_index)  # line 13
     picked = jax.vmap(jax.random.categorical)(jax.random.split(key, num_roots), jnp.log(weights))
     num_actions = functions.distribution.num_actions(particles.prior)
     if num_actions is None:

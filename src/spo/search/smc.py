@@ -8,9 +8,11 @@ The target distribution over trajectories, whose root marginal the read-out esti
 
     P(τ) ∝ π̃(a_0|s_0) · Π_{t≥1} π(a_t|s_t) · Π_t T(s_{t+1}|s_t,a_t) · exp(Σ_t score_t / temperature)
 
-A trajectory stops at its end. π̃ is the distribution of the root actions: the prior, or `Root.proposal`.
+A trajectory stops at its end. π̃ is the distribution of the root actions: the prior, or `Root.proposal`. It is the
+prior as well if the weights are corrected for the proposal (`proposals.corrected_root`).
 
-Line numbers in comments are those of Algorithm 1. "Departure N" is row N of docs/departures.md.
+Line numbers in comments are those of Algorithm 1. Depth 0 is step i = t + 1 of its loop, and the actions drawn there
+are its first actions a_t. "Departure N" is row N of docs/departures.md.
 """
 
 from collections.abc import Callable
@@ -112,7 +114,7 @@ def search(
     loop = _start(root, samples, functions, with_ancestry)
     loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
-    return read_out(key_action, loop, records, samples, functions, horizon)
+    return read_out(key_action, loop, records, samples, functions, horizon)  # lines 13 and 14
 
 
 class BatchedModel(NamedTuple):
@@ -125,7 +127,11 @@ class BatchedModel(NamedTuple):
 def _draw_root_actions(
     key: PRNGKey, root: Root, num_particles: int, proposal: Proposal, functions: Functions
 ) -> RootSamples:
-    """Draws N first actions per root, [B, N, ...]. A root without a valid action gets NaN log-weights."""
+    """Draws N first actions per root, [B, N, ...] (line 4 at depth 0), and sets their initial log-weights (line 2).
+
+    These are 0, or the corrections that a function of `proposal` returns. They are NaN for a root without a valid
+    action.
+    """
     num_roots = root.value.shape[0]
     first_proposal = proposals.proposal_of(root)
     depth = jnp.zeros((), jnp.int32)
@@ -146,7 +152,7 @@ def _draw_root_actions(
 
 
 def _spread_root(root: Root, log_weights: Float[Array, "B N"]) -> Particles:
-    """N particles at each root."""
+    """Returns N particles at each root (line 1)."""
     num_roots, num_particles = log_weights.shape
     is_belief = root.value.ndim == 2
 
@@ -196,7 +202,8 @@ def _run_depths(
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
     steps and one resample, and the others run without.
     """
-    # Line 8 is decided here, when tracing. The last depth is left to `_resample_last`.
+    # Line 8 is decided here, when tracing: every block ends with a resample. The last depth is in no block and is left
+    # to `_resample_last`. Without a period there are no blocks.
     period = functions.resampling.period or horizon
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
@@ -242,7 +249,7 @@ def _step(
     step = _as_step(depth, before._replace(log_weights=log_weights), action, model, temperature, functions)
     # An ended particle is stepped with the batch, and the result is dropped here and in `_advance` (departure 4).
     score = jnp.where(before.live, over_particles(functions.score_fn)(step), 0.0)
-    growth = jnp.where(before.live, score / temperature[:, None], 0.0)  # masked again for a NaN temperature
+    growth = jnp.where(before.live, score / temperature[:, None], 0.0)  # masked again: 0 / NaN is NaN
     particles = _advance(before, step, log_weights + growth)
 
     weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
@@ -265,6 +272,7 @@ def _step(
     )
     return loop._replace(
         particles=particles,
+        # Up to the first resample, particle n descends from root sample n.
         temperature_advantages=loop.temperature_advantages + jnp.where(loop.resampled[:, None], 0.0, score),
         readout=jax.vmap(functions.readout.update)(loop.readout, particles),
         parent=None if loop.parent is None else identity_ancestors(*particles.live.shape),
@@ -295,9 +303,10 @@ def _propose(
 def _weights_after_draw(
     depth: Integer[Array, ""], particles: Particles, log_weights: Float[Array, "B N"], distribution: Distribution
 ) -> Float[Array, "B N"]:
-    """Returns the log-weights after the draw; those of ended particles and of root samples do not change.
+    """Returns the log-weights after the draw: unchanged for ended particles, and at depth 0.
 
-    A live particle whose prior is not a distribution (NaN, or every action masked) makes its root invalid.
+    At depth 0, `_draw_root_actions` has corrected them already. A live particle whose prior is not a distribution (NaN,
+    or every action masked) makes its root invalid.
     """
     unchanged = (depth == 0) | ~particles.live
     valid = over_particles(distribution.is_valid)(particles.prior) | unchanged
@@ -355,7 +364,7 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
 def _resample(
     key: PRNGKey, loop: Loop, record: Record, root_actions: Action, functions: Functions
 ) -> tuple[Loop, Record]:
-    """Resamples the roots that are due and starts their weights anew."""
+    """Resamples the roots that are due (line 9) and starts their weights anew (line 10), both by `Resampling.rule`."""
     resampling, ess = functions.resampling, record.weights.ess
     due = jnp.ones_like(loop.resampled)
     if resampling.ess_below is not None:
