@@ -99,13 +99,14 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
         num_actions, exploration_weight = environment.action_spec.num_actions, config.root_exploration_weight
     else:  # samples of a Gaussian are all different, and explore by its scale
         search_config = replace(search_config, num_root_candidates=None)
+    corrects_noise = config.correct_root_exploration and exploration_weight > 0
     return Planner(
         network=network,
         plan=functools.partial(
             plan,
             environment=environment,
             network=network,
-            search_fn=make_search(search_config, network.distribution, config.correct_root_exploration),
+            search_fn=make_search(search_config, network.distribution, corrects_noise),
             gamma=search_config.gamma,
             exploration_weight=exploration_weight,
         ),
