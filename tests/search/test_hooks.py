@@ -205,6 +205,19 @@ def test_tempered_with_exponent_one_is_by_weight():
         resampling.tempered(1.5)
 
 
+def test_a_rule_may_keep_particles_of_weight_0():
+    """Two of three root actions are masked here, so that some of the candidates have weight 0."""
+    root = enumeration.root_of(MDP, np.repeat(ROOT_STATES, 4))
+    root = root._replace(prior=jnp.broadcast_to(jnp.array([0.0, -jnp.inf, -jnp.inf]), root.prior.shape))
+    proposal = Proposal(root_fn=proposals.without_replacement(3))
+    for exponent in (0.0, 0.5):
+        rule = resampling.tempered(exponent)
+        output = search(4, 8, root=root, proposal=proposal, resampling=Resampling(1, rule), with_ancestry=True)
+        assert np.any(np.isneginf(output.ancestry.log_weights))
+        assert np.all(output.diagnostics.valid)
+        np.testing.assert_allclose(np.asarray(output.action_weights)[..., 0], 1.0, rtol=1e-5)
+
+
 # --- Temperatures -----------------------------------------------------------------------------------------------------
 def test_temperature_follows_the_depth():
     output = search(128, 1024, temperature=lambda depth, _ess: 1.2 + 0.5 * depth)
@@ -291,6 +304,28 @@ def test_a_readout_of_your_own_is_a_fold_over_depths():
     counts = np.asarray(output.weights) * live_steps
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-4)
     assert np.all(np.asarray(readouts.sum_by_root_sample(jnp.ones(3), jnp.array([0, 0, 2]))) == [2, 0, 1])
+
+
+def test_a_readout_sees_the_root_samples_the_horizon_and_the_temperature_of_the_last_step():
+    """Reads each of them out as if it were a weight."""
+    num_particles = 8
+
+    def temperature(_depth, ess):
+        return 0.5 + ess / num_particles
+
+    def finish(_carry, inputs):
+        seen = jnp.stack([inputs.temperature, inputs.horizon, *inputs.root_actions, *inputs.root_log_weights])
+        return RootWeights(jnp.arange(num_particles), seen[:num_particles])
+
+    readout = readouts.last._replace(finish=finish)
+    # Resampled at the end too: neither that nor the last step may change the temperature that is read.
+    output = search(
+        4, num_particles, temperature=temperature, readout=readout, resampling=Resampling(HORIZON, last=True)
+    )
+    before_last_step = np.asarray(output.diagnostics.ess)[..., -2]
+    np.testing.assert_allclose(output.weights[..., 0], temperature(None, before_last_step), rtol=1e-5)
+    assert np.all(np.asarray(output.weights)[..., 1] == HORIZON)
+    np.testing.assert_array_equal(output.weights[..., 2:], output.root_actions[..., : num_particles - 2])
 
 
 # --- Ancestry ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import spo.search
-from spo.distributions import Gaussian, gaussian
-from spo.search import ModelOutput, Resampling, Root
+from spo.distributions import Gaussian, categorical, gaussian
+from spo.search import ModelOutput, Proposal, Resampling, Root
+from spo.search.proposals import from_prior
 
 B, N, A = 3, 8, 4
 SIZES = {"num_particles": N, "horizon": 3, "temperature": 1.0, "resampling": Resampling(1), "unroll": 1}
@@ -55,6 +56,10 @@ def both_ways(call):
         (
             {"root": ROOT._replace(proposal=jnp.zeros((B, A + 1)))},
             "root.proposal must have the shape and dtype of root.prior",
+        ),
+        (
+            {"root": ROOT._replace(proposal=ROOT.prior), "proposal": Proposal(step_fn=from_prior(categorical))},
+            "root.proposal .* is not used if Proposal.step_fn draws the first actions",
         ),
         ({"root": ROOT._replace(value=jnp.zeros((B, N, 1)))}, "root.value must have shape"),
         ({"root": ROOT._replace(value=jnp.zeros((B, 1)))}, "N must be num_particles = 8"),
@@ -355,6 +360,14 @@ def test_checked_takes_a_policy_with_everything_bound():
     error, output = jax.jit(spo.search.checked(run))(KEY)
     error.throw()
     assert np.all(output.diagnostics.valid)
+
+
+def test_checked_takes_a_temperature_function():
+    run = functools.partial(spo.search.search, root=ROOT, model_fn=model_fn, **SIZES)
+    checked = jax.jit(lambda slope: spo.search.checked(run)(KEY, temperature=lambda depth, _ess: 1.0 + slope * depth))
+    checked(1.0)[0].throw()
+    with pytest.raises(Exception, match="the search of root 0 met a NaN"):
+        checked(-1.0)[0].throw()
 
 
 def test_checked_outside_jit():

@@ -105,7 +105,7 @@ class Proposal(NamedTuple):
     """Functions that draw the actions (`spo.search.proposals`)."""
 
     step_fn: ProposeFn | None = None  # at every depth; None: from the prior
-    root_fn: RootFn | None = None  # at the root, instead of `step_fn`; None: `step_fn`, or draws from `Root.proposal`
+    root_fn: RootFn | None = None  # at the root; None: `step_fn` if there is one, else draws from `Root.proposal`
 
 
 class Step(NamedTuple):

@@ -10,7 +10,7 @@ from jax.experimental import checkify
 
 from spo import distributions
 from spo.search import validation
-from spo.search.base import ModelOutput, PolicyOutput, Root, SearchOutput
+from spo.search.base import ModelOutput, PolicyOutput, Root, SearchOutput, TemperatureFn
 from spo.search.resampling import Resampling
 from spo.search.smc import BatchedModel, search
 from spo.types import Action, Array, Float, PRNGKey, PyTree, State
@@ -46,7 +46,7 @@ def smc_policy(
     *,
     num_particles: int,
     horizon: int,
-    temperature: Float[Array, "..."] | float,
+    temperature: Float[Array, "..."] | float | TemperatureFn,
     resampling: Resampling,
     invalid_actions: Array | None = None,
     dirichlet_fraction: float = 0.0,
@@ -63,7 +63,7 @@ def smc_policy(
         `horizon` times, vmapped over particles, each with its own key. The axis B is always in the order of the roots.
       num_particles: N. Compare N · horizon with mctx's `num_simulations`.
       horizon: number of steps that each particle looks ahead.
-      temperature: positive, a scalar or [B]; may be traced.
+      temperature: positive, a scalar or [B]; may be traced. Or a function, as in `spo.search.search`.
       resampling: when and how particles are redrawn: `Resampling(period=4)`.
       invalid_actions: [B, A], 1 where an action is invalid at the root. Deeper, the model masks an action by a prior
         logit of -inf.
@@ -166,10 +166,11 @@ def checked(search_fn: Callable[..., Any]) -> Callable[..., tuple[checkify.Error
     def with_checks(*args: Any, **kwargs: Any) -> Any:
         # Arguments may also be bound by functools.partial.
         bound = getattr(search_fn, "keywords", {}) | kwargs
-        temperature = jnp.asarray(bound["temperature"])
-        checkify.check(
-            jnp.all(temperature > 0), "temperature must be positive, got {smallest}.", smallest=jnp.min(temperature)
-        )
+        # Values of a temperature function that are not positive make roots invalid, which is checked below.
+        if not callable(bound["temperature"]):
+            temperature = jnp.asarray(bound["temperature"])
+            smallest = jnp.min(temperature)
+            checkify.check(jnp.all(temperature > 0), "temperature must be positive, got {smallest}.", smallest=smallest)
         if bound.get("invalid_actions") is not None:
             masked = jnp.all(jnp.asarray(bound["invalid_actions"]) != 0, axis=-1)
             checkify.check(~jnp.any(masked), "invalid_actions masks every action of root {i}.", i=jnp.argmax(masked))

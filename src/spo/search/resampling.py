@@ -74,7 +74,12 @@ def tempered(exponent: float, scheme: Scheme = systematic) -> ResampleFn:
     """
     if not 0.0 <= exponent <= 1.0:
         raise ValueError(f"exponent must lie between 0 and 1, got {exponent}.")
-    return by_priority(lambda particles: exponent * particles.log_weights, scheme)
+
+    def log_priorities(particles: Particles) -> Float[Array, " N"]:
+        # 0 · -inf is NaN: a particle of weight 0 counts as much as the others if the exponent is 0.
+        return exponent * particles.log_weights if exponent > 0.0 else jnp.zeros_like(particles.log_weights)
+
+    return by_priority(log_priorities, scheme)
 
 
 def by_priority(log_priority_fn: Callable[[Particles], Float[Array, " N"]], scheme: Scheme = systematic) -> ResampleFn:

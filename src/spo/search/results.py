@@ -19,7 +19,7 @@ def read_out(
         particles=particles,
         root_actions=samples.actions,
         root_log_weights=samples.log_weights,
-        temperature=functions.temperature_fn(jnp.asarray(horizon - 1), particles.log_weights),
+        temperature=loop.temperature,
         horizon=jnp.full(num_roots, horizon),
     )
     root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)  # line 14: the weights

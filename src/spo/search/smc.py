@@ -97,6 +97,7 @@ def search(
     num_roots = validation.check_root(root, num_particles)
     validation.check_sizes(num_particles, horizon, unroll)
     resampling.check()
+    validation.check_proposal(root, proposal)
     validation.check_distribution(distribution, proposals.proposal_of(root))
     if readout is readouts.all_depths and resampling.last:
         raise ValueError("readouts.all_depths reads the weights of every depth: Resampling.last must be False.")
@@ -183,6 +184,7 @@ def _start(root: Root, samples: RootSamples, functions: Functions, with_ancestry
         resampled=jnp.zeros(num_roots, bool),
         num_root_actions=count_root_actions(particles, samples.actions, functions.distribution),
         readout=jax.vmap(functions.readout.init)(particles),
+        temperature=functions.temperature_fn(jnp.zeros((), jnp.int32), particles.log_weights),
         parent=identity_ancestors(num_roots, num_particles) if with_ancestry else None,
     )
 
@@ -275,6 +277,7 @@ def _step(
         # Up to the first resample, particle n descends from root sample n.
         temperature_advantages=loop.temperature_advantages + jnp.where(loop.resampled[:, None], 0.0, score),
         readout=jax.vmap(functions.readout.update)(loop.readout, particles),
+        temperature=temperature,
         parent=None if loop.parent is None else identity_ancestors(*particles.live.shape),
     ), record
 

@@ -31,6 +31,7 @@ class Loop(NamedTuple):
     resampled: Bool[Array, " B"]  # a resample has happened: `temperature_advantages` is final
     num_root_actions: Integer[Array, " B"]  # only a resample changes it
     readout: Any  # [B, ...] the carry of the read-out
+    temperature: Float[Array, " B"]  # of the last step so far
     parent: Integer[Array, "B N"] | None  # only if the ancestry is recorded
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.distributions import Distribution
-from spo.search.base import ModelOutput, Particles, Prior, Root
+from spo.search.base import ModelOutput, Particles, Prior, Proposal, Root
 from spo.types import Array, Float
 
 
@@ -56,6 +56,15 @@ def check_sizes(num_particles: int, horizon: int, unroll: int) -> None:
 def check_positive_int(name: str, value: Any, hint: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1{hint}, known when tracing; got {value!r}.")
+
+
+def check_proposal(root: Root, proposal: Proposal) -> None:
+    """Checks that the distribution of the first actions is given once."""
+    if root.proposal is not None and proposal.step_fn is not None and proposal.root_fn is None:
+        raise ValueError(
+            "root.proposal (exploration noise, for example) is not used if Proposal.step_fn draws the first actions: "
+            "leave it out, or add a Proposal.root_fn such as `proposals.corrected_root()`."
+        )
 
 
 def check_distribution(distribution: Distribution, proposal: Prior) -> None:
