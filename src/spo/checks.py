@@ -29,6 +29,8 @@ class Check(NamedTuple):
 PositiveInt: TypeAlias = Annotated[int, Check(lambda value: value >= 1, "must be 1 or more")]
 PositiveFloat: TypeAlias = Annotated[float, Check(lambda value: value > 0.0, "must be above 0")]
 NonNegativeFloat: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value < math.inf, "must be 0 or more")]
+#: A part of something that may be all of it, and not nothing.
+Fraction: TypeAlias = Annotated[float, Check(lambda value: 0.0 < value <= 1.0, "must be above 0 and at most 1")]
 UnitInterval: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value <= 1.0, "must lie between 0 and 1")]
 
 

@@ -56,6 +56,10 @@ def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
     [
         ({"resampling": "multinominal"}, "search.resampling must be one of multinomial"),
         ({"horizon": 0}, "search.horizon must be 1 or more, got 0"),
+        ({"ess_threshold": 0.0}, "search.ess_threshold must be above 0 and at most 1, got 0.0"),
+        ({"ess_threshold": 2}, "search.ess_threshold must be above 0 and at most 1, got 2"),
+        ({"ess_threshold": 0.5, "resample_period": None}, "search.ess_threshold needs a search.resample_period"),
+        ({"readout": "all_depths", "resample_last": True}, "search.resample_last must be False"),
     ],
 )
 def test_search_settings_are_refused_under_the_name_of_their_option(settings: dict, message: str):

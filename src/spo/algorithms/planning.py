@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from spo import search
-from spo.checks import PositiveFloat, PositiveInt, UnitInterval, check_fields
+from spo.checks import Fraction, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
@@ -47,7 +47,7 @@ class SearchConfig:
     """Result of the search: the final weights of the particles, or their average over all steps of the search."""
     num_root_candidates: PositiveInt | None = None
     """Discrete actions: number of different first actions that share the particles. None: random first actions."""
-    ess_threshold: float | None = None
+    ess_threshold: Fraction | None = None
     """Resample only where the effective sample size is below this fraction of the particles. None: always."""
     resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"
     """Method of resampling. The paper uses multinomial; the other three have less variance."""
@@ -60,6 +60,12 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="search.")
+        if self.ess_threshold is not None and self.resample_period is None:
+            raise ValueError("search.ess_threshold needs a search.resample_period: 1 checks after every step.")
+        if self.readout == "all_depths" and self.resample_last:
+            raise ValueError(
+                "search.readout all_depths reads the weights of every step: search.resample_last must be False."
+            )
 
 
 @dataclass(frozen=True)
