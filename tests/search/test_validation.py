@@ -195,7 +195,11 @@ def _faulty(fault, temperature, prior, resampling=SIZES["resampling"]):
 NO_FAULT = np.zeros((3, 4), np.float32)
 
 
-@pytest.mark.parametrize("resampling", [Resampling(1), Resampling(1, ess_below=0.9), Resampling(1, last=True)], ids=str)
+@pytest.mark.parametrize(
+    "resampling",
+    [Resampling(1), Resampling(1, ess_below=0.9), Resampling(1, last=True)],
+    ids=["always", "ess", "last"],
+)
 @pytest.mark.parametrize(
     ("depth", "field", "value"),
     [
