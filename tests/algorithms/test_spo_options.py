@@ -62,7 +62,7 @@ def test_learning_rates_decay_to_0_over_the_run():
     )
     init, run = make_bandit_functions(config, total_env_steps=2 * 4 * 2)
     start = init(jax.random.key(0))
-    middle, _ = run(start, 2)
+    middle, _ = run(run(start, 1)[0], 1)
     end, _ = run(middle, 1)
 
     def moved(before, after):
