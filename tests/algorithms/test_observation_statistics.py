@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spo.algorithms.observation_statistics import init_statistics, merge_statistics, normalise, update_statistics
+from spo.algorithms.base import DEVICE_AXIS
+from spo.algorithms.observation_statistics import include_rollout, init_statistics, merge_statistics, normalise
 
 SPEC = {"small": jax.ShapeDtypeStruct((2, 3), jnp.float32), "one": jax.ShapeDtypeStruct((), jnp.float32)}
 
@@ -19,6 +20,18 @@ def observations(rng, *leading):
         "small": (offsets + rng.normal(size=(*leading, 2, 3))).astype(np.float32),
         "one": rng.exponential(size=leading).astype(np.float32),
     }
+
+
+def update_statistics(statistics, batch):
+    """`include_rollout` on one device."""
+    return on_devices(statistics, jax.tree.map(lambda x: jnp.asarray(x)[None], batch))
+
+
+def on_devices(statistics, batches):
+    """`include_rollout` with one batch per device [devices, ...]. All devices must return the same statistics."""
+    updated = jax.vmap(include_rollout, in_axes=(None, 0), axis_name=DEVICE_AXIS)(statistics, batches)
+    jax.tree.map(lambda x: np.testing.assert_array_equal(x, np.broadcast_to(x[:1], x.shape)), jax.device_get(updated))
+    return jax.tree.map(lambda x: x[0], updated)
 
 
 def assert_statistics_match(statistics, batches):
@@ -48,8 +61,22 @@ def test_running_statistics_equal_those_of_all_data_at_once(leading, seed):
 def test_many_batches_stay_accurate():
     rng = np.random.default_rng(0)
     stacked = observations(rng, 2000, 8)
-    statistics, _ = jax.lax.scan(lambda s, batch: (update_statistics(s, batch), None), init_statistics(SPEC), stacked)
+
+    def scan(stacked):
+        return jax.lax.scan(lambda s, batch: (include_rollout(s, batch), None), init_statistics(SPEC), stacked)[0]
+
+    one_device = jax.vmap(scan, axis_name=DEVICE_AXIS)(jax.tree.map(lambda x: x[None], stacked))
+    statistics = jax.tree.map(lambda x: x[0], one_device)
     assert_statistics_match(statistics, [stacked])
+
+
+def test_devices_share_their_statistics():
+    """Devices whose means differ by far: the distance between the means counts."""
+    rng = np.random.default_rng(4)
+    before, batches = observations(rng, 6), observations(rng, 3, 5)
+    batches["small"] += np.array([0.0, 40.0, -7.0], np.float32).reshape(3, 1, 1, 1)
+    statistics = on_devices(update_statistics(init_statistics(SPEC), before), batches)
+    assert_statistics_match(statistics, [before, batches])
 
 
 def test_merged_statistics_are_those_of_all_data():

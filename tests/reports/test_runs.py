@@ -78,6 +78,16 @@ def test_all_runs_are_listed_oldest_first(tmp_path: Path):
     assert (new.started, new.env_steps, new.finished, new.summary) == (2_000_000, 0, False, None)
 
 
+def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path):
+    write_run(tmp_path / "good", [0.0, 0.5], final=0.6)
+    bad = write_run(tmp_path / "bad", [0.0, 0.5], final=0.6)
+    (bad / "metrics.jsonl").write_text("no record\n" + (bad / "metrics.jsonl").read_text())
+    warnings: list[str] = []
+    assert [run.folder.name for run in list_runs(tmp_path, warnings.append)] == ["good"]
+    assert len(warnings) == 1
+    assert "bad is left out: Line 1 of" in warnings[0]
+
+
 def test_records_are_sorted_by_seed_and_steps_and_a_repeated_step_counts_once(tmp_path: Path):
     folder = write_run(tmp_path / "run", [[0.0, 0.5], [0.1, 0.7]], points=[0, 500])
     lines = (folder / "metrics.jsonl").read_text().splitlines()

@@ -376,3 +376,13 @@ def test_a_search_over_continuous_actions_can_be_drawn():
         with_ancestry=True,
     )
     spo.search.draw_ancestry(output).savefig(io.BytesIO(), format="png")
+
+
+def test_a_soft_score_of_an_action_that_the_prior_masks_leaves_its_weight_at_zero():
+    """log π is -inf there: the log-weight is -inf and the score +inf, whose sum must not make the root invalid."""
+    score_fn = weighting.soft_advantage(0.3)
+    output = search(
+        128, 1024, score_fn=score_fn, proposal=Proposal(step_fn=proposals.corrected(lambda _: jnp.zeros(3)))
+    )
+    assert np.all(output.diagnostics.valid)
+    assert_unbiased(output.log_normaliser, exact(score=enumeration.soft_advantage(0.3)), detectable=0.05)

@@ -34,13 +34,8 @@ def init_statistics(observation_spec: PyTree[jax.ShapeDtypeStruct]) -> RunningSt
     return RunningStatistics(jnp.zeros((), jnp.float32), zeros, zeros)
 
 
-def update_statistics(statistics: RunningStatistics, observations: Observation) -> RunningStatistics:
-    """Adds a batch of observations with any number of leading axes."""
-    return merge_statistics(statistics, _batch_statistics(statistics, observations))
-
-
 def include_rollout(statistics: RunningStatistics, observations: Observation) -> RunningStatistics:
-    """Adds the observations of all devices' rollouts. Runs inside the mesh axis `DEVICE_AXIS`."""
+    """Adds the observations of all devices, with any number of leading axes. Runs inside the axis `DEVICE_AXIS`."""
     num_observations, mean, squares = _batch_statistics(statistics, observations)
     common_mean = jax.lax.pmean(mean, DEVICE_AXIS)
     # Deviations from the common mean: those from the device's own mean, and the distance between the two means.

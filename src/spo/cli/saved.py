@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -176,7 +177,7 @@ def runs(folder: Annotated[Path, arg(metavar="[FOLDER]")] = Path("runs"), /) -> 
     from spo.reports.run_report import latest_result
     from spo.reports.runs import list_runs
 
-    found = list_runs(folder)
+    found = list_runs(folder, warn=lambda message: print(message, file=sys.stderr))
     if not found:
         raise ValueError(f"There is no run in {folder}: `spo train` starts one.")
     table = Table(Column("run", no_wrap=True), "task", "algorithm", "steps", "result", "started", "state", box=None)

@@ -103,9 +103,15 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
     return list(runs.values())
 
 
-def list_runs(root: Path) -> list[Run]:
-    """Reads every run under `root`, oldest first, evaluated or not."""
-    runs = [load_run(path.parent) for path in Path(root).rglob("config.json") if is_run(path.parent)]
+def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
+    """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
+    runs = []
+    for path in Path(root).rglob("config.json"):
+        if is_run(path.parent):
+            try:
+                runs.append(load_run(path.parent))
+            except ValueError as error:
+                warn(f"{path.parent} is left out: {error}")
     return sorted(runs, key=lambda run: (run.started, str(run.folder)))
 
 

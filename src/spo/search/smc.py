@@ -251,7 +251,9 @@ def _step(
     step = _as_step(depth, before._replace(log_weights=log_weights), action, model, temperature, functions)
     # An ended particle is stepped with the batch, and the result is dropped here and in `_advance` (departure 4).
     score = jnp.where(before.live, over_particles(functions.score_fn)(step), 0.0)
-    growth = jnp.where(before.live, score / temperature[:, None], 0.0)  # masked again: 0 / NaN is NaN
+    # A particle of weight 0 keeps it, even if its score is infinite: soft_advantage of an action that π can't draw.
+    counts = before.live & (log_weights > -jnp.inf)
+    growth = jnp.where(counts, score / temperature[:, None], 0.0)  # masked again: 0 / NaN is NaN
     particles = _advance(before, step, log_weights + growth)
 
     weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
