@@ -18,8 +18,8 @@ from typing import Any
 
 import _timing
 import jax
+from _search_programs import make_problem, milliseconds, paper_resampling, search_program, temporary_bytes
 
-from search import make_problem, milliseconds, paper_resampling, search_program, temporary_bytes
 from spo import presets
 from spo.networks.config import NetworkConfig
 from spo.training.trainer import Trainer

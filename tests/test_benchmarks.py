@@ -84,9 +84,10 @@ def benchmark(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_every_script_can_be_imported(benchmark, path):
-    assert benchmark(path.stem).__doc__
+def test_every_script_can_be_imported():
+    names = sorted(path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py"))
+    script = f"import importlib; [importlib.import_module(name) for name in {names}]"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT / "benchmarks", check=True)
 
 
 def small_set_rows():

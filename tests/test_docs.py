@@ -58,7 +58,12 @@ def trains(path: Path) -> bool:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=pytest.mark.program if trains(path) else [], id=page_name(path))
+        # The page of the search compiles a dozen of them.
+        pytest.param(
+            path,
+            marks=pytest.mark.program if trains(path) or page_name(path) == "docs/search.md" else [],
+            id=page_name(path),
+        )
         for path in pages_with("python")
     ],
 )

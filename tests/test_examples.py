@@ -19,6 +19,7 @@ def test_every_example_is_run_here():
     assert all(f'run("{path.name}")' in here for path in EXAMPLES.glob("*.py"))
 
 
+@pytest.mark.program
 def test_planning_in_a_chain(capsys: pytest.CaptureFixture[str]):
     exact_q, exact_z, rows = run("planning_in_a_chain.py")
     assert "E[Ẑ] = Z" in capsys.readouterr().out
@@ -38,6 +39,7 @@ def test_swap_mctx():
     assert (particle_weights[:, 1] > 0.5).all()
 
 
+@pytest.mark.program
 def test_continuous_control():
     costs = run("continuous_control.py")
     assert costs["search, 512 particles"] < costs["search, 8 particles"] < 0.1 * costs["policy alone"]
