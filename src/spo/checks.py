@@ -9,14 +9,25 @@
         def __post_init__(self) -> None:
             check_fields(self)
 
-A field that may be None is annotated `PositiveInt | None`; None passes every check.
+A field that may be None is annotated `PositiveInt | None`. An `int` takes no truth value and no 2.5, and must fit
+32 bits. A `float` must be finite, and takes whole numbers too.
 """
 
+import dataclasses
 import difflib
-import math
-from collections.abc import Callable, Iterable
-from numbers import Real
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Number, Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+MAX_INT = 2**31 - 1
+"""Largest size or count. JAX counts with 32 bits."""
+MAX_FLOAT = 3.4e38
+"""Largest finite number of 32 bits."""
+MAX_SEED = 2**32 - 1
+"""Largest random seed. JAX would use the lowest 32 bits of a larger one, which are another seed's."""
 
 
 class Check(NamedTuple):
@@ -26,37 +37,128 @@ class Check(NamedTuple):
     rule: str
 
 
-PositiveInt: TypeAlias = Annotated[int, Check(lambda value: value >= 1, "must be 1 or more")]
-PositiveFloat: TypeAlias = Annotated[float, Check(lambda value: value > 0.0, "must be above 0")]
-NonNegativeFloat: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value < math.inf, "must be 0 or more")]
+_FITS = Check(lambda value: abs(value) <= MAX_INT, f"must be at most {MAX_INT}")
+_FINITE = Check(lambda value: abs(value) <= MAX_FLOAT, "must be a finite number")
+
+PositiveInt: TypeAlias = Annotated[int, Check(lambda value: value >= 1, "must be 1 or more"), _FITS]
+PositiveFloat: TypeAlias = Annotated[float, Check(lambda value: value > 0.0, "must be above 0"), _FINITE]
+#: A bound, which infinity switches off.
+PositiveOrInfinite: TypeAlias = Annotated[float, Check(lambda value: value > 0.0, "must be above 0")]
+NonNegativeFloat: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value <= MAX_FLOAT, "must be 0 or more")]
 #: A part of something that may be all of it, and not nothing.
 Fraction: TypeAlias = Annotated[float, Check(lambda value: 0.0 < value <= 1.0, "must be above 0 and at most 1")]
 UnitInterval: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value <= 1.0, "must lie between 0 and 1")]
+#: A random seed.
+Seed: TypeAlias = Annotated[int, Check(lambda value: 0 <= value <= MAX_SEED, f"must lie between 0 and {MAX_SEED}")]
 
 
 def check_fields(config: Any, prefix: str = "") -> None:
     """Raises ValueError for the first field of a dataclass whose value its annotation does not accept.
 
-    Checks `Literal` annotations and those that carry a `Check`. `prefix` precedes the field's name in the error: a
-    configuration that is nested as `search` passes "search.". Arrays are not checked: inside `jax.jit` and `jax.vmap`
-    they have no value.
+    `prefix` precedes the field's name in the error: a configuration that is nested as `search` passes "search.". Arrays
+    in place of a float are not checked: inside `jax.jit` and `jax.vmap` they have no value.
     """
     for name, kind in get_type_hints(type(config), include_extras=True).items():
-        value = getattr(config, name)
-        if isinstance(value, Real | str):
-            for failure in _failures(kind, value):
-                raise ValueError(f"{prefix}{name} {failure}, got {value}.")
+        check_value(f"{prefix}{name}", getattr(config, name), kind)
 
 
-def _failures(kind: Any, value: Any) -> list[str]:
-    """Returns the rules of an annotation that a value breaks."""
-    if get_origin(kind) is Literal:
-        return [] if value in get_args(kind) else [f"must be one of {', '.join(map(str, get_args(kind)))}"]
-    if get_origin(kind) is Annotated:
-        checks = [item for item in kind.__metadata__ if isinstance(item, Check)]
-        return [check.rule for check in checks if not check.holds(value)]
-    # A union such as `PositiveInt | None`.
-    return [failure for member in get_args(kind) for failure in _failures(member, value)]
+def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], owner: str) -> None:
+    """Raises ValueError for the first argument that the function's annotation does not accept.
+
+    Arguments without an annotation are not checked. `owner` names the function in the error, such as "tiny/chain".
+    """
+    function = getattr(function, "func", function)  # a partial function has the annotations of the whole one
+    try:
+        kinds = get_type_hints(inspect.unwrap(function), include_extras=True)
+    except (NameError, TypeError):  # annotations of someone else's function, which may name what is not imported
+        return
+    for name, value in arguments.items():
+        if name in kinds:
+            check_value(f"{owner}: {name}", value, kinds[name])
+
+
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """Raises ValueError with the name if the annotation `kind` does not accept the value."""
+    rule = _broken_rule(kind, value)
+    if rule is not None:
+        raise ValueError(f"{name} {rule}, got {shorten(value)}.")
+
+
+def shorten(value: Any, length: int = 80) -> str:
+    """Returns a value as text, cut off after `length` characters."""
+    text = str(value) if isinstance(value, Number) else repr(value)
+    return text if len(text) <= length else f"{text[: length - 4]} ..."
+
+
+def _broken_rule(kind: Any, value: Any) -> str | None:
+    """Returns the first rule of an annotation that a value breaks, or None."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        known = get_args(kind)
+        # `True` equals 1, and a list can't be compared by hash.
+        accepted = any(type(value) is type(choice) and value == choice for choice in known)
+        return None if accepted else f"must be one of {', '.join(map(str, known))}"
+    if origin is Annotated:
+        if _is_array(value):
+            return None
+        base, *metadata = get_args(kind)
+        checks = [item for item in metadata if isinstance(item, Check)]
+        broken = (check.rule for check in checks if not check.holds(value))
+        return _broken_type(base, value) or next(broken, None) if checks else _broken_rule(base, value)
+    if origin in (Union, types.UnionType):
+        rules = [_broken_rule(member, value) for member in get_args(kind)]
+        if None in rules:
+            return None
+        # The rule about the value, if a member has its type.
+        return next((rule for rule in rules if rule not in _TYPE_RULES.values()), rules[0])
+    return _broken_type(kind, value) or _broken_range(kind, value)
+
+
+_TYPE_RULES = {
+    int: "must be a whole number",
+    float: "must be a number",
+    bool: "must be True or False",
+    str: "must be text",
+    type(None): "must be None",
+    tuple: "must be a tuple",
+    dict: "must be a dictionary",
+    Path: "must be a path",
+}
+
+
+def _broken_type(kind: Any, value: Any) -> str | None:
+    kind = get_origin(kind) or kind
+    if kind is None:
+        kind = type(None)
+    if not isinstance(kind, type):
+        return None
+    if kind is float:
+        accepted = _is_array(value) or (isinstance(value, Real) and not isinstance(value, bool))
+    elif kind is int:
+        accepted = isinstance(value, Integral) and not isinstance(value, bool)
+    elif kind is Path:
+        accepted = isinstance(value, str | Path)
+    elif kind in _TYPE_RULES or dataclasses.is_dataclass(kind):
+        accepted = isinstance(value, kind)
+    else:
+        return None
+    return None if accepted else _TYPE_RULES.get(kind, f"must be of type {kind.__name__}")
+
+
+def _broken_range(kind: Any, value: Any) -> str | None:
+    """Returns the rule of a plain `int`, `float` or tuple that a value of the right type breaks."""
+    if kind is int and not _FITS.holds(value):
+        return _FITS.rule
+    if kind is float and not _is_array(value) and not _FINITE.holds(value):
+        return _FINITE.rule
+    if get_origin(kind) is tuple and get_args(kind)[1:] == (Ellipsis,):
+        rules = (_broken_rule(get_args(kind)[0], item) for item in value)
+        return next((f"contains a value that {rule}" for rule in rules if rule is not None), None)
+    return None
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, Number)
 
 
 def suggest_names(name: str, known: Iterable[str]) -> str:

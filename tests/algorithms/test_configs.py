@@ -25,9 +25,13 @@ from spo.algorithms.planning import SearchConfig
         ("smc_ent", {"reward_scale": -10}, "reward_scale must be above 0"),
         ("smc_ent", {"entropy_temperature": -0.03}, "entropy_temperature must be above 0"),
         ("mpo", {"retrace_lambda": 1.2}, "retrace_lambda must lie between 0 and 1"),
-        ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got Target"),
+        ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got 'Target'"),
         ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
         ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
+        ("spo", {"sequence_length": 2.5}, "sequence_length must be a whole number, got 2.5"),
+        ("spo", {"search": {}}, "search must be of type SearchConfig, got {}"),
+        ("ppo", {"value_clip": float("nan")}, "value_clip must be a finite number, got nan"),
+        ("smc_ent", {"huber_delta": float("inf")}, "huber_delta must be a finite number, got inf"),
     ],
 )
 def test_values_out_of_range_are_refused(algorithm: str, settings: dict, message: str):

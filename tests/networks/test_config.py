@@ -73,7 +73,6 @@ def test_a_network_of_no_size_is_refused(name: str):
             r"flat observations only, and .* leave them out .* set network\.channels",
         ),
         ("sokoban7", NetworkConfig(channels=()), "ResNet needs the channels of at least one group"),
-        ("sokoban7", NetworkConfig(channels=(8, 0)), "ResNet needs positive whole numbers for channels"),
     ],
 )
 def test_sizes_of_another_network_are_refused(name: str, config: NetworkConfig, sentence: str):

@@ -71,7 +71,7 @@ def test_a_metric_that_is_not_finite_stops_training(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_without_steps_is_refused():
-    with pytest.raises(ValueError, match="steps must be a finite number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="steps must be a number between 1 and 1e15, got 0"):
         train_in_memory(steps=0)
 
 
@@ -130,6 +130,8 @@ def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest
 
 
 def test_an_argument_of_a_wrong_type_is_refused():
+    with pytest.raises(ValueError, match="config must be SPOConfig for the algorithm spo, got dict"):
+        train("tiny/bandit", config={})
     with pytest.raises(ValueError, match="Can't train on a int: give a"):
         spo.train(3)
 

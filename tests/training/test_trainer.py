@@ -1,6 +1,7 @@
 """Tests of the trainer's schedule."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,12 @@ def test_the_papers_schedule():
     schedule = make_schedule(experiment, 768 * 21)
     assert (schedule.num_evaluations, schedule.num_intervals, schedule.iterations_per_interval) == (20, 99, 63)
     assert schedule.num_iterations * 768 * 21 < 1.01e8
+
+
+def test_more_iterations_than_32_bits_count_are_refused():
+    with pytest.raises(ValueError, match=r"steps=1e\+15 are 1,000,000,000,000 iterations .* choose fewer steps"):
+        make_schedule(tiny_experiment(steps=1e15), 1000)
+    assert make_schedule(tiny_experiment(steps=2e12), 1000).num_iterations >= 2e9
 
 
 def test_a_resumed_run_has_the_remaining_intervals():

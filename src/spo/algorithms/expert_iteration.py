@@ -20,7 +20,7 @@ from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.tree_search import TreeSearchOutput, tree_search_metrics
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, run_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from spo.checks import NonNegativeFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, State, TimeStep
 
@@ -31,7 +31,7 @@ class ExpertIterationConfig(ReplayConfig):
 
     learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for policy and critic."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy and critic are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor, also inside the search."""

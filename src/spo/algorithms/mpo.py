@@ -26,7 +26,7 @@ from spo.algorithms.masked_observations import MaskedObservation, masked_observa
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
 from spo.algorithms.updates import adam, gradient_step, run_updates, total_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, QNetwork, make_network, make_q_network
 from spo.types import Action, Array, Bool, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
@@ -61,7 +61,7 @@ class MPOConfig(TrustRegionConfig, ReplayConfig):
     """Adam's learning rate for the temperature and the multipliers of the trust region."""
     decay_learning_rates: bool = True
     """Decay the learning rates of policy and Q linearly to 0 over the run."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, Q and multipliers are separate."""
     gamma: UnitInterval = 0.95
     """Discount factor of the critic's targets."""

@@ -30,7 +30,7 @@ from spo.algorithms.minibatches import (
 )
 from spo.algorithms.observation_statistics import RunningStatistics, include_rollout, init_statistics, normalise
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, total_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams, make_network
 from spo.types import (
@@ -66,7 +66,7 @@ class PPOConfig:
     """Adam's learning rate for the critic."""
     decay_learning_rates: bool = True
     """Decay both learning rates linearly to 0 over the run."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy and critic are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor."""

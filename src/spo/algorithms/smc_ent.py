@@ -23,7 +23,7 @@ from spo.algorithms.planning import search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.soft_q_learning import SoftParams, SoftQConfig, SoftQLearning, make_soft_q_learning
 from spo.algorithms.updates import adam, gradient_step, run_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, check_fields
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval, check_fields
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
@@ -68,7 +68,7 @@ class SMCEntConfig(SoftQConfig):
     """Adam's learning rate for Q."""
     dual_learning_rate: NonNegativeFloat = 3e-4
     """Continuous actions: Adam's learning rate for the entropy temperature."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, Q and τ are separate."""
     target_smoothing: UnitInterval = 5e-3
     """Rate at which the target Q follows the trained Q, per gradient update."""

@@ -25,7 +25,7 @@ from spo.algorithms.planning import Planner, PlanningConfig, improvement_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
 from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, run_updates, total_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, UnitInterval
+from spo.checks import NonNegativeFloat, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, evaluate_both_ends, make_network
 from spo.types import Action, Array, Float, Metrics, PRNGKey, State, TimeStep
 
@@ -40,7 +40,7 @@ class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
     """Decay that learning rate linearly to 0 over the run."""
     dual_learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for the temperature and the multipliers of the trust region."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, critic and multipliers are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor of the critic's targets. The search has its own, `search.gamma`."""

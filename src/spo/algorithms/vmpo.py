@@ -31,7 +31,7 @@ from spo.algorithms.minibatches import (
 )
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
 from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, total_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, make_network
 from spo.types import Action, Array, Bool, Environment, Float, Integer, Metrics, Observation, PRNGKey, State, TimeStep
 
@@ -64,7 +64,7 @@ class VMPOConfig(TrustRegionConfig):
     """Adam's learning rate for the temperature and the multipliers of the trust region."""
     decay_learning_rates: bool = False
     """Decay the learning rates of policy and critic linearly to 0 over the run."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: PositiveOrInfinite = 0.5
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, critic and multipliers are separate."""
     gamma: UnitInterval = 0.99
     """Discount factor."""

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from spo.checks import suggest_names
+from spo.checks import check_arguments, suggest_names
 from spo.environments import brax, gymnax, jumanji
 from spo.environments._adapters import check_options
 from spo.environments.boxoban import boxoban
@@ -36,6 +36,7 @@ def make(name: str, **options: Any) -> Task:
     # Makers that pass options on to another library check them themselves.
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         check_options(name, options, parameters)
+    check_arguments(maker, options, owner=name)
     return maker(**options)
 
 

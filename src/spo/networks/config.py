@@ -26,7 +26,7 @@ class NetworkConfig:
     """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations)."""
     depth: PositiveInt | None = None
     """Number of layers; None: the paper's (2 for Rubik's cube, 4 for flat observations)."""
-    channels: tuple[int, ...] | None = None
+    channels: tuple[PositiveInt, ...] | None = None
     """For grids such as Boxoban: channels of each group of the ResNet; None: the paper's (256, 256, 512, 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the network's computation. Parameters are always float32."""

@@ -1,17 +1,16 @@
 """Description of a run as plain data: task, algorithm, network and evaluations, with conversion to and from JSON."""
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from spo.algorithms.registry import find_algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.checks import Check, PositiveInt, check_fields
+from spo.checks import Check, PositiveInt, Seed, check_fields
 from spo.networks.config import NetworkConfig
 
-#: A float, because people write 1e8. It must be finite: learning rates decay over the steps of the run.
-NumSteps = Annotated[float, Check(lambda value: 1 <= value < math.inf, "must be a finite number of at least 1")]
+#: A float, because people write 1e8. Up to 1e15, every whole number is a float, so that steps can be counted.
+NumSteps = Annotated[float, Check(lambda value: 1 <= value <= 1e15, "must be a number between 1 and 1e15")]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Experiment:
     """Learning algorithm."""
     steps: NumSteps = 1e8
     """Number of environment steps to train for, with each seed. Steps that the search simulates do not count."""
-    seed: int = 0
+    seed: Seed = 0
     """Random seed."""
     num_seeds: PositiveInt = 1
     """Number of independent runs to train side by side. The result of each does not depend on their number."""
@@ -77,7 +76,14 @@ class Experiment:
 
 def to_json(experiment: Experiment) -> dict[str, Any]:
     """Returns the experiment as nested dictionaries that JSON can hold."""
-    return dataclasses.asdict(experiment)
+    return _to_plain(dataclasses.asdict(experiment))
+
+
+def _to_plain(value: Any) -> Any:
+    """Replaces the numbers of NumPy and JAX by Python's."""
+    if isinstance(value, dict):
+        return {name: _to_plain(item) for name, item in value.items()}
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def from_json(data: dict[str, Any]) -> Experiment:

@@ -77,7 +77,7 @@ def train(
         steps=steps,
         seed=seed,
         num_devices=1,
-        config=config or (SMALL if algorithm == "spo" else default_config(algorithm)),
+        config=config if config is not None else SMALL if algorithm == "spo" else default_config(algorithm),
         network=network,
         evaluation=evaluation,
     )

@@ -19,6 +19,7 @@ from spo import environments
 from spo.acting import Episodes, run_episodes
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, Setting, TrainState
 from spo.algorithms.registry import find_algorithm
+from spo.checks import MAX_INT
 from spo.networks.config import make_architecture
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
@@ -143,6 +144,11 @@ def make_schedule(experiment: Experiment, env_steps_per_iteration: int) -> Sched
     """Returns the schedule of at least `experiment.steps` steps. The excess is less than one interval."""
     num_evaluations = experiment.evaluation.num_evaluations
     num_iterations = -(-round(experiment.steps) // env_steps_per_iteration)
+    if num_iterations > MAX_INT:  # iterations and updates are counted with 32 bits on the device
+        raise ValueError(
+            f"steps={experiment.steps:g} are {num_iterations:,} iterations of {env_steps_per_iteration:,} steps, and a "
+            f"run has at most {MAX_INT:,}: choose fewer steps, or more num_envs."
+        )
     length = -(-num_iterations // (num_evaluations * experiment.logs_per_evaluation))
     num_intervals = -(-num_iterations // length)
     return Schedule(length, num_intervals, min(num_evaluations, num_intervals))
