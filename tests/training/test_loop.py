@@ -13,10 +13,12 @@ import jax
 import numpy as np
 import pytest
 
+from spo import environments
+from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
 from spo.training import loop
 from spo.training.loop import train
-from spo.training.records import NonFiniteError
+from spo.training.records import RESERVED_METRICS, NonFiniteError, episode_metrics
 from spo.training.run_folder import RunFolder, export_learner
 from spo.training.trainer import Trainer
 from training.comparing import Interrupter, assert_same_bits, last_state, records
@@ -263,3 +265,51 @@ def test_compiled_programs_are_stored_unless_jax_stores_them(
     jax.config.update("jax_compilation_cache_dir", None)
     loop.enable_compilation_cache()
     assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+
+
+# --- Callbacks --------------------------------------------------------------------------------------------------------
+
+
+def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(tmp_path: Path):
+    calls: list[tuple[dict[str, float], int]] = []
+
+    def callback(metrics: dict[str, float], handle: loop.Handle) -> None:
+        calls.append((metrics, len(handle.records)))
+        if metrics["env_steps"] == 6 * ENV_STEPS_PER_ITERATION:
+            handle.stop()
+
+    summary = train(tiny_experiment(), tmp_path / "run", callbacks=[callback])
+    found = records(tmp_path / "run")
+    assert [metrics["env_steps"] / ENV_STEPS_PER_ITERATION for metrics, _ in calls] == [2, 4, 6]
+    # Two seeds, and an evaluation after the second interval. The evaluation before training is of no interval.
+    assert [num_records for _, num_records in calls] == [2, 4, 2]
+    assert ["evaluation/return" in metrics for metrics, _ in calls] == [False, True, False]
+    losses = [r["metrics"]["loss/value"] for r in found if r["kind"] == "train" and r["iteration"] == 4]
+    assert calls[1][0]["loss/value"] == np.mean(losses)
+    scores = [r["metrics"]["episode/return"] for r in found if r["kind"] == "evaluation" and r["iteration"] == 4]
+    assert calls[1][0]["evaluation/return"] == np.mean(scores)
+    # The parameters at the stop are evaluated like all others, and the run is finished.
+    assert [r["kind"] for r in found[-6:] if r["seed"] == 0] == ["train", "evaluation", "final"]
+    assert summary["iterations"] == last_state(tmp_path / "run").progress.iteration == 6
+
+
+# --- Names of metrics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_METRICS))
+def test_a_metric_with_a_reserved_name_is_refused_before_training(name: str):
+    """A metric called "return" would replace the return and decide which parameters are the best."""
+    task = environments.make("tiny/chain")
+
+    def reset(key: jax.Array) -> Any:
+        state, timestep = task.evaluation.reset(key)
+        return state, timestep._replace(metrics={name: jax.numpy.zeros(())})
+
+    broken = Trainer(tiny_experiment(), task._replace(evaluation=task.evaluation._replace(reset=reset)))
+    with pytest.raises(ValueError, match=f"has a metric called '{name}', .*: give it another name"):
+        loop.run(broken)
+
+
+def test_all_names_that_records_add_are_reserved():
+    episodes = Episodes(returns=np.zeros((1, 2)), lengths=np.ones((1, 2), np.int32), metrics={})
+    assert {name.removeprefix("episode/") for name in episode_metrics("episode", episodes)} == RESERVED_METRICS

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,13 @@ from spo.training.checkpoints import Checkpointer, Saved
 from spo.training.experiment import Experiment
 from spo.training.records import (
     NonFiniteError,
+    Record,
     check_finite,
+    check_metric_names,
     divide_by_episode_count,
     episode_metrics,
     make_records,
+    mean_metrics,
 )
 from spo.training.run_folder import RunFolder, write_json
 from spo.training.run_state import Progress, RunState, keep_best
@@ -37,11 +40,29 @@ from spo.training.trainer import Trainer
 from spo.types import PRNGKey
 
 
+class Handle:
+    """The handle of a run that callbacks receive."""
+
+    def __init__(self, records: Sequence[Record]):
+        self.stopped = False
+        self.records = tuple(records)  # of the interval and of the evaluation at its end, see `spo.training.records`
+
+    def stop(self) -> None:
+        """Ends training after this interval. The final evaluation and the summary follow, as at the end of a run."""
+        self.stopped = True
+
+
+#: (metrics, handle) -> None, called after each interval. `metrics` has the means over seeds of the training metrics,
+#: those of the evaluation at its end, if any, as "evaluation/NAME", and "env_steps".
+Callback = Callable[[dict[str, float], Handle], None]
+
+
 def run(
     trainer: Trainer,
     folder: RunFolder | None = None,
     sinks: Sequence[Sink] = (),
     *,
+    callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 60.0,
     started_at: float | None = None,
 ) -> RunState:
@@ -52,9 +73,11 @@ def run(
       folder: the folder of the run, which must exist. It receives metrics, checkpoints and the summary. The run
         continues from the last checkpoint in it, if there is one. None: the run is in memory only.
       sinks: receivers of records and messages.
+      callbacks: functions that are called after each interval, in process 0. Each can stop the run.
       checkpoint_seconds: the least time between two checkpoints.
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
+    check_metric_names(trainer.task)
     schedule = trainer.schedule
     sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
     checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)
@@ -71,7 +94,12 @@ def run(
             state = _train(trainer, state, log)
             if schedule.evaluates_after(interval):
                 state = _evaluate(trainer, state, log)
-            checkpointer.update(state, is_last=interval == schedule.num_intervals)
+            stopped = _call_back(callbacks, log)
+            if stopped and not schedule.evaluates_after(interval):
+                state = _evaluate(trainer, state, log)
+            checkpointer.update(state, is_last=stopped or interval == schedule.num_intervals)
+            if stopped:
+                break
         state = _evaluate_best(trainer, state, log)
 
     if folder is not None:
@@ -84,6 +112,7 @@ def train(
     folder: Path,
     *,
     sinks: Sequence[Sink] = (),
+    callbacks: Sequence[Callback] = (),
     resume: bool = False,
     start_from: Path | None = None,
     checkpoint_seconds: float = 60.0,
@@ -95,6 +124,7 @@ def train(
       experiment: the settings.
       folder: a new folder; with `resume`, the folder of a run of the same experiment.
       sinks: receivers of records and messages, beside the files of the folder.
+      callbacks: functions that are called after each interval, in process 0. Each can stop the run.
       resume: continue from the last checkpoint. On the same machine, the run ends with the same bits as a run that was
         never interrupted.
       start_from: an exported learner, whose parameters are the first ones. The replay is empty at first.
@@ -115,11 +145,19 @@ def train(
         return json.loads(run_folder.summary_path.read_text())
     enable_compilation_cache()
     trainer = Trainer(experiment, deterministic=deterministic)
+    check_metric_names(trainer.task)
     if not resume:  # only here: settings that are refused must not leave a folder behind
         if start_from is not None:
             exports.read_learner(start_from, trainer.abstract_state.learner)
         run_folder.create(experiment, start_from)
-    run(trainer, run_folder, sinks, checkpoint_seconds=checkpoint_seconds, started_at=started_at)
+    run(
+        trainer,
+        run_folder,
+        sinks,
+        callbacks=callbacks,
+        checkpoint_seconds=checkpoint_seconds,
+        started_at=started_at,
+    )
     return json.loads(run_folder.summary_path.read_text())
 
 
@@ -201,6 +239,17 @@ def _evaluate_best(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     return state._replace(progress=progress)
 
 
+def _call_back(callbacks: Sequence[Callback], log: "_Log") -> bool:
+    """Calls the callbacks with the records of the interval. Returns True if one of them has stopped the run."""
+    if not callbacks:
+        return False
+    handle = Handle(log.records)
+    if processes.is_first():
+        for callback in callbacks:
+            callback(mean_metrics(log.records), handle)
+    return processes.broadcast_from_process_0(handle.stopped)
+
+
 def _split_key(seed: int) -> tuple[PRNGKey, PRNGKey, PRNGKey]:
     """Returns the keys of initialisation, evaluations and final evaluation."""
     key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
@@ -213,6 +262,7 @@ class _Log:
     def __init__(self, trainer: Trainer, sink: Sink, started_at: float | None, resumed_from: Progress | None):
         self._trainer = trainer
         self._sink = sink
+        self.records: list[Record] = []  # of the latest interval and of the evaluation at its end
         self._wall_zero = time.perf_counter() if started_at is None else started_at
         self._compile_zero = trainer.compile_seconds
         if resumed_from is not None:
@@ -234,7 +284,9 @@ class _Log:
         env_steps_per_second: float | None = None,
     ) -> None:
         """Sends one record for each seed."""
-        self._sink.log(make_records(self._trainer.algorithm, kind, progress, metrics, env_steps_per_second))
+        records = make_records(self._trainer.algorithm, kind, progress, metrics, env_steps_per_second)
+        self._sink.log(records)
+        self.records = records if kind == "train" else [*self.records, *records]
 
 
 # --- The folder of a run ----------------------------------------------------------------------------------------------

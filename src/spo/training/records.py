@@ -16,15 +16,22 @@ A record belongs to one seed and has these entries:
                  numbers that differ between two runs with the same random seed.
 """
 
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from spo.acting import Episodes
 from spo.algorithms.base import Algorithm
 from spo.training.run_state import Progress
+from spo.types import Task
 
 Record = dict[str, Any]
+
+#: Names that records give to the numbers of an episode. A metric of an environment can't have one of them.
+RESERVED_METRICS = frozenset({"count", "length", "return", "return_deviation"})
 
 
 class NonFiniteError(RuntimeError):
@@ -64,12 +71,35 @@ def make_records(
     ]
 
 
+def check_metric_names(task: Task) -> None:
+    """Raises ValueError if a metric of the environments has a reserved name: it would replace the number itself."""
+    for environment in (task.train, task.evaluation):
+        _, timestep = jax.eval_shape(environment.reset, jax.random.key(0))
+        if reserved := sorted(RESERVED_METRICS & timestep.metrics.keys()):
+            raise ValueError(
+                f"The environment {environment.name} has a metric called {reserved[0]!r}, which is a number of every "
+                "record: give it another name in TimeStep.metrics."
+            )
+
+
 def check_finite(metrics: dict[str, np.ndarray], when: str) -> None:
     """Raises NonFiniteError for the first metric that is infinite or NaN for any seed."""
     for name, values in sorted(metrics.items()):
         if not np.all(np.isfinite(values)):
             seed = int(np.argmin(np.isfinite(values)))
             raise NonFiniteError(f"{name} became {values[seed]} {when} (seed {seed}).")
+
+
+def mean_metrics(records: Sequence[Record]) -> dict[str, float]:
+    """Returns means over seeds, with the names of `Callback`. Metrics that a seed lacks are left out."""
+    means: dict[str, float] = {}
+    for kind, prefix in (("train", ""), ("evaluation", "evaluation/")):
+        per_seed = [record["metrics"] for record in records if record["kind"] == kind]
+        for name in per_seed[0] if per_seed else ():
+            values = [metrics[name] for metrics in per_seed if name in metrics]
+            if len(values) == len(per_seed):
+                means[prefix + name.removeprefix("episode/" if prefix else "")] = statistics.fmean(values)
+    return means | {"env_steps": max(record["env_steps"] for record in records)}
 
 
 def divide_by_episode_count(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
