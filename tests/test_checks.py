@@ -19,6 +19,7 @@ from spo.checks import (
     UnitInterval,
     check_arguments,
     check_fields,
+    printable,
 )
 
 
@@ -132,3 +133,18 @@ def test_arguments_are_checked_by_the_annotations_of_their_function():
 def test_a_long_value_is_cut_off():
     with pytest.raises(ValueError, match=r"count must be a whole number, got \[0, 0.{60,80} \.\.\.\.$"):
         Options(count=[0] * 1000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("runs/cube-1: naïve 猫\n\tnext", "runs/cube-1: naïve 猫\n\tnext"),
+        ("\x1b[31mred\x1b]0;title\x07", r"\x1b[31mred\x1b]0;title\x07"),
+        ("a\rb\x9bc", r"a\rb\x9bc"),
+        ("\u202egnp", r"\u202egnp"),
+        ("\udcff", r"\udcff"),
+    ],
+)
+def test_control_characters_are_not_printed(text: str, shown: str):
+    assert printable(text) == shown
+    printable(text).encode("utf-8")

@@ -17,6 +17,7 @@ import dataclasses
 import difflib
 import inspect
 import types
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Number, Real
 from pathlib import Path
@@ -166,3 +167,17 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else f"There are: {', '.join(known)}."
+
+
+def printable(text: str) -> str:
+    """Returns a text for the terminal: control characters, which can move the cursor or recolour it, are escaped.
+
+    Line ends and tabs stay. Marks that reverse the direction of writing and bytes that are no text are escaped too.
+    """
+
+    def escape(character: str) -> str:
+        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs"):
+            return character
+        return character.encode("unicode_escape").decode("ascii")
+
+    return "".join(map(escape, text))

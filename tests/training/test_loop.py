@@ -5,7 +5,6 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,31 +239,6 @@ def test_a_learner_of_another_network_is_refused(whole_run: Path, tmp_path: Path
     with pytest.raises(ValueError, match="no exported learner"):
         train(tiny_experiment(), tmp_path / "other", start_from=whole_run / "config.json")
     assert not (tmp_path / "other" / "config.json").exists()
-
-
-# --- Compiled programs ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_cache_configured() -> Iterator[None]:
-    configured = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", None)
-    yield
-    jax.config.update("jax_compilation_cache_dir", configured)
-
-
-def test_compiled_programs_are_stored_unless_jax_stores_them(
-    no_cache_configured: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delenv("SPO_CACHE", raising=False)
-    loop.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir == str(Path.home() / ".cache" / "spo" / "jax")
-    monkeypatch.setenv("SPO_CACHE", str(tmp_path))
-    loop.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir == str(Path.home() / ".cache" / "spo" / "jax"), "kept once it is set"
-    jax.config.update("jax_compilation_cache_dir", None)
-    loop.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path)
 
 
 # --- Callbacks --------------------------------------------------------------------------------------------------------

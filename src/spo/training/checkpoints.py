@@ -3,12 +3,10 @@
 Orbax is imported when the first checkpoint is written or read: training in memory does not need it.
 """
 
-import contextlib
-import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +14,7 @@ import jax
 
 from spo.algorithms.base import TrainState
 from spo.training import named_arrays, processes
+from spo.training.run_log import without_orbax_logs
 from spo.training.run_state import Progress, RunState
 
 #: Number of checkpoints to keep. The last but one serves if the last one is damaged.
@@ -122,7 +121,7 @@ def iterations(folder: Path) -> list[int]:
 def _save_items(target: Path, state: RunState) -> None:
     import orbax.checkpoint as ocp
 
-    with _without_orbax_logs():
+    with without_orbax_logs():
         ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
             target,
             args=ocp.args.Composite(
@@ -214,7 +213,7 @@ def _restore_item(path: Path, item: str, abstract: Any) -> Any:
     """Reads one part of a checkpoint onto the devices of `abstract`."""
     import orbax.checkpoint as ocp
 
-    with _without_orbax_logs():
+    with without_orbax_logs():
         arguments = ocp.args.Composite(**{item: ocp.args.StandardRestore(named_arrays.flatten_abstract(abstract))})
         arrays = ocp.Checkpointer(ocp.CompositeCheckpointHandler()).restore(path, args=arguments)[item]
     return named_arrays.unflatten(abstract, arrays)
@@ -223,7 +222,7 @@ def _restore_item(path: Path, item: str, abstract: Any) -> Any:
 def _restore_progress(path: Path) -> Progress:
     import orbax.checkpoint as ocp
 
-    with _without_orbax_logs():
+    with without_orbax_logs():
         arguments = ocp.args.Composite(progress=ocp.args.JsonRestore())
         data = ocp.Checkpointer(ocp.CompositeCheckpointHandler()).restore(path, args=arguments).progress
     tuples = {name: tuple(data[name]) for name in ("best_scores", "best_iterations")}
@@ -261,15 +260,3 @@ def _reason(error: BaseException) -> str:
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     words, system_code, _ = first_line.partition(" [os_error_code")
     return words.rsplit(": ", 1)[-1] if system_code else words
-
-
-@contextlib.contextmanager
-def _without_orbax_logs() -> Iterator[None]:
-    """Silences Orbax, which logs each error with the stacks of its threads. The error itself is raised."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

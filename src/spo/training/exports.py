@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from spo import files
 from spo.training import named_arrays
 
 EXPORT_FORMAT = "spo learner 1"
@@ -21,11 +22,9 @@ EXPORT_FORMAT = "spo learner 1"
 def write_learner(target: Path, learner: Any, header: dict[str, Any]) -> None:
     """Writes a learner. The file appears under its name only when it is complete."""
     arrays = {name: np.asarray(array) for name, array in named_arrays.flatten(learner).items()}
-    draft = target.with_name(f"{target.name}.draft")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with draft.open("wb") as file:
+    with files.replacing(target) as file:
         np.savez(file, header=np.array(json.dumps({"format": EXPORT_FORMAT, **header})), **arrays)  # type: ignore[arg-type]
-    draft.replace(target)
 
 
 def read_header(source: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ interrupted one, and calls `run`.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,8 +17,9 @@ import numpy as np
 from spo._version import __version__
 from spo.reports.runs import read_config, read_records
 from spo.reports.summary import summarise
-from spo.training import exports, processes
+from spo.training import exports, processes, run_log
 from spo.training.checkpoints import Checkpointer, Saved
+from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.experiment import Experiment
 from spo.training.records import (
     NonFiniteError,
@@ -143,32 +143,25 @@ def train(
         sink = SinkGroup(sinks if processes.is_first() else [])
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
         return json.loads(run_folder.summary_path.read_text())
-    enable_compilation_cache()
-    trainer = Trainer(experiment, deterministic=deterministic)
-    check_metric_names(trainer.task)
-    if not resume:  # only here: settings that are refused must not leave a folder behind
-        if start_from is not None:
-            exports.read_learner(start_from, trainer.abstract_state.learner)
-        run_folder.create(experiment, start_from)
-    run(
-        trainer,
-        run_folder,
-        sinks,
-        callbacks=callbacks,
-        checkpoint_seconds=checkpoint_seconds,
-        started_at=started_at,
-    )
+    with run_log.collecting() as log:
+        enable_compilation_cache()
+        trainer = Trainer(experiment, deterministic=deterministic)
+        check_metric_names(trainer.task)
+        if not resume:  # only here: settings that are refused must not leave a folder behind
+            if start_from is not None:
+                exports.read_learner(start_from, trainer.abstract_state.learner)
+            run_folder.create(experiment, start_from)
+        if processes.is_first():
+            log.write_to(run_folder.log_path)
+        run(
+            trainer,
+            run_folder,
+            sinks,
+            callbacks=callbacks,
+            checkpoint_seconds=checkpoint_seconds,
+            started_at=started_at,
+        )
     return json.loads(run_folder.summary_path.read_text())
-
-
-def enable_compilation_cache() -> None:
-    """Stores compiled programs in $SPO_CACHE, or in ~/.cache/spo/jax: later starts of a run need not compile.
-
-    A cache that is configured in JAX's own way is kept.
-    """
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        path = Path(os.environ.get("SPO_CACHE") or "~/.cache/spo/jax").expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(path))
 
 
 # --- Steps of the loop ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import jax
 
+from spo import files
 from spo._version import __version__
 from spo.provenance import git_commit
 from spo.reports.runs import flatten, read_config, read_starts
@@ -61,6 +62,11 @@ class RunFolder:
     def summary_path(self) -> Path:
         """The results. Written last: a run with a summary is finished."""
         return self.path / "summary.json"
+
+    @property
+    def log_path(self) -> Path:
+        """Warnings and errors that other libraries reported during the run, see `spo.training.run_log`."""
+        return self.path / "run.log"
 
     @classmethod
     def unused(cls, path: Path) -> "RunFolder":
@@ -183,13 +189,8 @@ def export_learner(folder: Path, target: Path, which: Literal["best", "last"] = 
 
 def write_json(path: Path, data: Any) -> None:
     """Writes a JSON file at once: readers never see a part of it."""
-    draft = path.with_name(f"{path.name}.draft")
-    with draft.open("w") as file:
-        json.dump(data, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    with files.replacing(path) as file:
+        file.write(json.dumps(data, indent=2).encode() + b"\n")
 
 
 def _describe_environment() -> dict[str, Any]:
