@@ -41,7 +41,7 @@ class TimeStep(NamedTuple):
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
-    #: True for valid actions; None for continuous actions.
+    #: True for valid actions; None: all discrete actions are valid, or the actions are continuous.
     action_mask: Bool[Array, " A"] | None = None
     #: Scalars for logging, such as {"solved": ...}. Nothing learns from them.
     metrics: dict[str, Array] = {}  # noqa: RUF012 (never written to: a time step is immutable)
@@ -84,16 +84,19 @@ class Environment(NamedTuple):
       the search can't see the future of the real environment.
     - `observation_spec` is a pytree of `jax.ShapeDtypeStruct`.
     - `render(state)` returns an RGB image, `uint8[height, width, 3]`, as a NumPy array (on the host, not traced).
+
+    `name` and `render` may be left out, and so may the mask of discrete actions if all of them are always allowed.
     """
 
-    #: Name for logs and messages.
-    name: str
     reset: Callable[[PRNGKey], tuple[State, TimeStep]]
     step: Callable[[PRNGKey, State, Action], tuple[State, TimeStep]]
     observation_spec: PyTree[jax.ShapeDtypeStruct]
     #: Kind and size of the actions.
     action_spec: ActionSpec
-    render: Callable[[State], Any]
+    #: Name for logs and messages. An environment without one is called after the function that makes it.
+    name: str = ""
+    #: None: `spo render` has no pictures to show.
+    render: Callable[[State], Any] | None = None
 
 
 class Task(NamedTuple):

@@ -140,7 +140,7 @@ def test_every_field_is_an_option(capsys):
     kinds = {"": SPOConfig, "search.": SearchConfig, "evaluation.": EvaluationConfig, "network.": NetworkConfig}
     fields = [f"{prefix}{field.name}" for prefix, kind in kinds.items() for field in dataclasses.fields(kind)]
     fields += [field.name for field in dataclasses.fields(Experiment)]
-    groups = {"search", "network", "evaluation", "config", "task_options"}
+    groups = {"search", "network", "evaluation", "config", "task_options", "specs"}
     options = [field.replace("_", "-") for field in fields if field not in groups]
     for option in [*options, "run", "resume", "from", "deterministic", "quiet", "distributed", "wandb"]:
         assert re.search(rf"--{option}[ ,]", text), option

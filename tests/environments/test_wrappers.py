@@ -47,7 +47,7 @@ def counting(end: int, noted_resets: list | None = None) -> Environment:
         return observe(state, state.count.astype(jnp.float32))
 
     spec = {"tag": jax.ShapeDtypeStruct((), jnp.float32), "count": jax.ShapeDtypeStruct((), jnp.float32)}
-    return Environment("counting", reset, step, spec, DiscreteActions(2), lambda _: np.zeros((2, 2, 3), np.uint8))
+    return Environment(reset, step, spec, DiscreteActions(2), "counting", lambda _: np.zeros((2, 2, 3), np.uint8))
 
 
 def unroll(env, num_steps, seed=0):

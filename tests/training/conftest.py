@@ -4,6 +4,7 @@ import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,11 @@ def shared_trainers() -> Iterator[None]:
     def from_json(text: str, deterministic: bool) -> trainer.Trainer:
         return trainer.Trainer(experiment.from_json(json.loads(text)), deterministic=deterministic)
 
-    def make_trainer(chosen: experiment.Experiment, *, deterministic: bool = False) -> trainer.Trainer:
+    def make_trainer(
+        chosen: experiment.Experiment, task: Any = None, *, deterministic: bool = False
+    ) -> trainer.Trainer:
+        if task is not None:
+            return trainer.Trainer(chosen, task, deterministic=deterministic)
         return from_json(json.dumps(experiment.to_json(chosen)), deterministic)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -7,16 +7,18 @@ that they contain. The docstring below a field is its help text. A new field of 
 import ast
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import tyro
 from tyro.conf import Positional, arg
 
 from spo.algorithms.registry import ALGORITHMS
 from spo.environments import registry
+from spo.environments.own import option_types
 from spo.training.experiment import EvaluationConfig, Experiment
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class ExperimentOptions(Experiment):
     """Options of the environment. One from another library also accepts that library's own options."""
     algorithm: AlgorithmName
     config: Annotated[Any, arg(name="")]
+    specs: Annotated[Any, tyro.conf.Suppress]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +89,18 @@ def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]
 
 
 def named_task_options(task: str) -> dict[str, Any]:
-    """Returns the default of every option that the task's maker names."""
-    parameters = _parameters(registry.maker_of(task))
-    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+    """Returns the default of every option that the task's maker names; `tyro.MISSING` for one that must be given.
+
+    An option whose type no text can express, such as a function, is left out: it keeps its default.
+    """
+    maker = registry.maker_of(task)
+    kinds = option_types(maker)
+    named = [p for p in _parameters(maker) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {
+        parameter.name: tyro.MISSING if parameter.default is parameter.empty else parameter.default
+        for parameter in named
+        if _can_be_typed(kinds[parameter.name])
+    }
 
 
 def _make_task_options(task: str, values: dict[str, Any]) -> Any:
@@ -98,13 +110,28 @@ def _make_task_options(task: str, values: dict[str, Any]) -> Any:
     section of the maker's docstring.
     """
     maker = registry.maker_of(task)
-    annotations = {parameter.name: parameter.annotation for parameter in _parameters(maker)}
+    kinds = option_types(maker)
     fields = [
-        (name, annotations[name], dataclasses.field(default=values.get(name, default)))
+        (name, kinds[name], dataclasses.field(default=values.get(name, default)))
         for name, default in named_task_options(task).items()
     ]
     docstring = getattr(maker, "func", maker).__doc__  # that of a partial function is about `functools.partial`
     return dataclasses.make_dataclass("TaskOptions", fields, frozen=True, namespace={"__doc__": docstring})()
+
+
+def _can_be_typed(kind: Any) -> bool:
+    """Returns True for a type whose values can be written on a command line."""
+    if get_origin(kind) is Literal:
+        return True
+    if get_origin(kind) is Annotated:
+        return _can_be_typed(get_args(kind)[0])
+    if get_origin(kind) is not None:
+        return get_origin(kind) in _CONTAINERS and all(map(_can_be_typed, get_args(kind)))
+    return kind in (int, float, str, bool, Path, type(None), ...)
+
+
+#: Types of options that hold other types, as `typing.get_origin` returns them.
+_CONTAINERS = (tuple, list, Union, types.UnionType)
 
 
 def split_other_task_options(arguments: Sequence[str], experiment: Experiment) -> tuple[list[str], dict[str, Any]]:

@@ -7,6 +7,7 @@ tiny/<name>           a few states, with known answers
 brax/<name>           Brax: continuous control
 jumanji/<name>        Jumanji: its single-agent environments
 gymnax/<name>         gymnax: its own names, such as CartPole-v1
+<module>:<function>   your own: the function returns an Environment or a Task, see `spo.environments.own`
 """
 
 import functools
@@ -18,6 +19,7 @@ from spo.checks import check_arguments, suggest_names
 from spo.environments import brax, gymnax, jumanji
 from spo.environments._adapters import check_options
 from spo.environments.boxoban import boxoban
+from spo.environments.own import is_own, own_maker
 from spo.environments.rubiks_cube import rubiks_cube
 from spo.environments.sokoban_generator import generated_sokoban
 from spo.environments.tiny import TINY_NAMES, tiny_maker
@@ -32,6 +34,8 @@ def make(name: str, **options: Any) -> Task:
         **options: arguments of the function that makes this task, such as `time_limit=50`.
     """
     maker = maker_of(name)
+    if is_own(name):
+        _require_options(name, options, maker)
     parameters = inspect.signature(maker).parameters
     # Makers that pass options on to another library check them themselves.
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -41,7 +45,12 @@ def make(name: str, **options: Any) -> Task:
 
 
 def maker_of(name: str) -> Callable[..., Task]:
-    """Returns the function that makes the task `name` from its options."""
+    """Returns the function that makes the task `name` from its options.
+
+    Raises ValueError for `object:NAME`, the name of an environment that was given to `spo.train` as an object.
+    """
+    if is_own(name):
+        return own_maker(name)
     family, member = _find(name)
     return family.maker(member)
 
@@ -79,6 +88,15 @@ def describe(name: str) -> Description:
     """Describes the environment that `make(name)` returns for training. It loads no data and runs no step."""
     family, member = _find(name)
     return Description(family.preview(member), family.time_limit(member))
+
+
+def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Task]) -> None:
+    """Raises ValueError if an option without a default is missing."""
+    for parameter in inspect.signature(maker).parameters.values():
+        is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if parameter.default is parameter.empty and not is_variadic and parameter.name not in options:
+            flag = f"--task.{parameter.name.replace('_', '-')}"
+            raise ValueError(f"{name} needs the option {parameter.name}: add {flag} VALUE.")
 
 
 def _find(name: str) -> tuple["_Family", str]:

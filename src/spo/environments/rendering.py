@@ -25,14 +25,17 @@ def rollout_frames(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps} leaves no step to draw: use 1 or more.")
+    draw = env.render
+    if draw is None:
+        raise ValueError(f"The environment {env.name or 'of this run'} draws no pictures: give it a `render` function.")
     step = jax.jit(env.step)
     key, key_reset = jax.random.split(key)
     state, timestep = jax.jit(env.reset)(key_reset)
-    frames = [np.asarray(env.render(state))]
+    frames = [np.asarray(draw(state))]
     for _ in range(max_steps):
         key, key_action, key_step = jax.random.split(key, 3)
         state, timestep = step(key_step, state, policy_fn(key_action, state, timestep))
-        frames.append(np.asarray(env.render(state)))
+        frames.append(np.asarray(draw(state)))
         if timestep.ended:
             break
     return frames

@@ -39,10 +39,12 @@ def episode_limit(env: Environment, limit: int) -> Environment:
         truncated = (timestep.truncated | (steps >= limit)) & ~timestep.terminated
         return EpisodeLimitState(inner, steps), timestep._replace(truncated=truncated)
 
-    def render(state: EpisodeLimitState) -> Any:
-        return env.render(state.inner)
+    draw = env.render
 
-    return env._replace(reset=reset, step=step, render=render)
+    def render(state: EpisodeLimitState) -> Any:
+        return None if draw is None else draw(state.inner)
+
+    return env._replace(reset=reset, step=step, render=None if draw is None else render)
 
 
 # --- Restart after the end of an episode -----------------------------------------------------------------------------

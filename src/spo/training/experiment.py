@@ -40,7 +40,7 @@ class Experiment:
     """
 
     task: str = "rubiks_cube"
-    """Name of the environment. `spo envs` lists them."""
+    """Name of the environment. `spo envs` lists them. Your own is `module:function`."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     algorithm: str = "spo"
@@ -63,6 +63,8 @@ class Experiment:
     """Sizes of the network."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Evaluations during training and at its end."""
+    specs: dict[str, Any] | None = None
+    """Observations and actions of your own environment, stored by its run. A changed environment is refused."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from spo import environments
 from spo.acting import Episodes, run_episodes
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, Setting, TrainState
 from spo.algorithms.registry import find_algorithm
 from spo.checks import MAX_INT
+from spo.environments.own import fill_mask
 from spo.networks.config import make_architecture
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
-from spo.types import Environment, PRNGKey, Task
+from spo.training.tasks import make_task
+from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
 REPLICATED = PartitionSpec()
 SPLIT = PartitionSpec(DEVICE_AXIS)
@@ -42,13 +43,13 @@ class Trainer:
 
         Args:
           experiment: the settings.
-          task: the environments, if they have no name in the registry. `experiment.task` is then only a label.
+          task: the environments, if they can't be made by name. `experiment.task` is then only a label.
           deterministic: use only those GPU operations that give the same bits every time. They are slower. A CPU
             always gives the same bits.
         """
         _, make_algorithm = find_algorithm(experiment.algorithm)
         self.experiment = experiment
-        self.task = environments.make(experiment.task, **experiment.task_options) if task is None else task
+        self.task = make_task(experiment, task)
         self.mesh = make_mesh(experiment.num_devices)
         self.setting = Setting(
             self.task,
@@ -57,7 +58,7 @@ class Trainer:
             self.mesh.devices.size,
             skip_nonfinite_updates=experiment.skip_nonfinite_updates,
         )
-        self.algorithm = make_algorithm(self.setting, experiment.config)
+        self.algorithm = _filling_masks(make_algorithm(self.setting, experiment.config), self.task.model)
         self.schedule = make_schedule(experiment, self.algorithm.env_steps_per_iteration)
         self.deterministic = deterministic
         self.compile_seconds = 0.0
@@ -114,6 +115,15 @@ class Trainer:
             self._executables[name] = function.lower(*arguments).compile(compiler_options=options)
             self.compile_seconds += time.perf_counter() - start
         return self._executables[name]
+
+
+def _filling_masks(algorithm: Algorithm, environment: Environment) -> Algorithm:
+    """Returns the algorithm with an `act` for the time steps of the user's own environment, which may have no mask."""
+
+    def act(learner: Any, key: PRNGKey, state: State, timestep: TimeStep, **options: bool) -> Action:
+        return algorithm.act(learner, key, state, fill_mask(timestep, environment.action_spec), **options)
+
+    return algorithm._replace(act=act)
 
 
 # --- Schedule ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,133 @@
+"""Environments that are not in the registry: `module:function` by name, and what an `Environment` may leave out."""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
+from spo.types import Action, ActionSpec, DiscreteActions, Environment, PRNGKey, State, Task, TimeStep
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+def is_own(name: str) -> bool:
+    """Returns True for `module:function` and `object:NAME`: names that the registry does not list."""
+    return is_import_name(name) or is_object_name(name)
+
+
+def own_maker(name: str) -> Callable[..., Task]:
+    """Returns the function `module:function`, with a `Task` as its result. Its signature has the options of the task.
+
+    Raises ValueError for `object:NAME`, which can't be made again by name.
+    """
+    if is_object_name(name):
+        raise ValueError(
+            f"The environment {name.removeprefix(OBJECT)!r} was given as an object and has no name to import. Use "
+            "Python: `spo.load(path, env=env)` loads its agent and `spo.train(env, run=path, resume=True)` continues "
+            "its run. The command line needs a function that returns the environment, `--task module:function`."
+        )
+    function = import_function(name, returns="an environment")
+    hints = option_types(function)
+
+    @functools.wraps(function)
+    def make(**options: Any) -> Task:
+        given = {option: _from_json(value, hints.get(option)) for option, value in options.items()}
+        return to_task(calling_from_current_folder(function)(**given), f"The function {name} returned")
+
+    return make
+
+
+def option_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the type of each parameter: its annotation, or the type of its default."""
+    try:
+        # A partial function has the hints of the function inside.
+        hints = typing.get_type_hints(getattr(function, "func", function), include_extras=True)
+    except (NameError, TypeError):  # names that exist for a type checker only
+        hints = {}
+    types = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        guess = type(default) if default is not None and default is not parameter.empty else Any
+        types[name] = hints.get(name, guess)
+    return types
+
+
+def _from_json(value: Any, kind: Any) -> Any:
+    """Returns a stored option in its own type: JSON has neither paths nor tuples."""
+    kinds = (kind, *typing.get_args(kind))
+    if isinstance(value, str) and Path in kinds and str not in kinds:
+        return Path(value)
+    is_tuple = any(k is tuple or typing.get_origin(k) is tuple for k in kinds)
+    return tuple(value) if isinstance(value, list) and is_tuple else value
+
+
+def to_task(environment: Any, origin: str) -> Task:
+    """Returns a task: an environment gets all three roles. `origin` begins the error for anything else."""
+    if isinstance(environment, Task):
+        return environment
+    if isinstance(environment, Environment):
+        return Task(train=environment, evaluation=environment, model=environment)
+    raise ValueError(
+        f"{origin} a {type(environment).__name__}: it must be a spo.types.Environment or a spo.types.Task."
+    )
+
+
+# --- Defaults of what an environment may leave out --------------------------------------------------------------------
+
+
+def complete(task: Task, name: str) -> Task:
+    """Returns the task with a name for each environment without one, and with masks where there are none."""
+    return Task(*(_complete(environment, name) for environment in task))
+
+
+def _complete(environment: Environment, name: str) -> Environment:
+    environment = environment if environment.name else environment._replace(name=name)
+    spec = environment.action_spec
+    if not isinstance(spec, DiscreteActions):
+        return environment
+    make_first, make_next = environment.reset, environment.step
+
+    def reset(key: PRNGKey) -> tuple[State, TimeStep]:
+        state, timestep = make_first(key)
+        return state, fill_mask(timestep, spec)
+
+    def step(key: PRNGKey, state: State, action: Action) -> tuple[State, TimeStep]:
+        state, timestep = make_next(key, state, action)
+        return state, fill_mask(timestep, spec)
+
+    return environment._replace(reset=reset, step=step)
+
+
+def fill_mask(timestep: TimeStep, action_spec: ActionSpec) -> TimeStep:
+    """Returns the time step, or a batch of them, with all discrete actions allowed if it has no mask."""
+    if timestep.action_mask is not None or not isinstance(action_spec, DiscreteActions):
+        return timestep
+    shape = (*jnp.shape(timestep.reward), action_spec.num_actions)
+    return timestep._replace(action_mask=jnp.ones(shape, bool))
+
+
+# --- Description ------------------------------------------------------------------------------------------------------
+
+
+def describe_specs(environment: Environment) -> dict[str, Any]:
+    """Returns observations and actions as plain data, to be stored with a run and compared when it is loaded."""
+    leaves = jax.tree_util.tree_leaves_with_path(environment.observation_spec)
+    observation = {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in leaves
+    }
+    actions = environment.action_spec
+    return {
+        # A single array has no name.
+        "observation": observation.get("", observation),
+        "actions": {"kind": type(actions).__name__, **actions._asdict()},
+    }
+
+
+__all__ = ["complete", "describe_specs", "fill_mask", "is_own", "option_types", "own_maker", "to_task"]

@@ -1,0 +1,115 @@
+"""Functions by name: `module:function`, as the command line and stored runs write it.
+
+The module is searched on the Python path with the current folder in front. Importing runs the module's own code, as
+`import` does, and nothing else. A function without such a name, such as a lambda, is called `object:NAME`.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from spo.checks import suggest_names
+
+OBJECT = "object:"
+
+
+def is_import_name(name: str) -> bool:
+    """Returns True for `module:function`."""
+    return ":" in name and not is_object_name(name)
+
+
+def is_object_name(name: str) -> bool:
+    """Returns True for `object:NAME`, which can't be imported."""
+    return name.startswith(OBJECT)
+
+
+def import_function(name: str, returns: str) -> Callable[..., Any]:
+    """Imports `module:function`. Raises ValueError with a sentence if that is not possible.
+
+    Args:
+      name: the module and the function in it, such as "my_package.my_module:make_env".
+      returns: description of the function's result, such as "an environment", for messages.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute or ":" in attribute:
+        raise ValueError(f"{name!r} does not have the form module:function, such as my_package.my_module:make_env.")
+    found = _import_module(module_name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            place = getattr(found, "__file__", None) or module_name
+            names = [public for public in vars(found) if callable(getattr(found, public)) and public[0] != "_"]
+            hint = suggest_names(part, names) if names else "It has no function at all."
+            raise ValueError(f"{name}: {place} has no {part!r}. {hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(
+            f"{name} is of type {type(found).__name__} and can't be called: name a function that returns {returns}."
+        )
+    return found
+
+
+def name_of(function: Any) -> str:
+    """Returns `module:function` if this name leads back to the function, else `object:NAME`."""
+    module, attribute = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if attribute is None:
+        return f"{OBJECT}{type(function).__name__}"
+    found: Any = sys.modules.get(module or "")
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    # A program's own file is called __main__ only while it runs.
+    importable = found is function and module != "__main__"
+    return f"{module}:{attribute}" if importable else f"{OBJECT}{attribute.rpartition('.')[2]}"
+
+
+@contextlib.contextmanager
+def current_folder_first() -> Iterator[None]:
+    """Puts the current folder in front of the Python path, for the time of an import."""
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # the file may be newer than the last look at its folder
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the module may have changed the path
+            sys.path.remove(folder)
+
+
+def calling_from_current_folder(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with the current folder in front of the Python path while it runs, for its own imports."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with current_folder_first():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _import_module(name: str) -> Any:
+    try:
+        with current_folder_first():
+            return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(f"Importing {name} failed: {error}.") from error
+        raise ValueError(
+            f"There is no module {name!r}, neither in the current folder, {os.getcwd()}, nor elsewhere on the Python "
+            "path: start in the folder that holds it, or install its package."
+        ) from None
+    except Exception as error:
+        raise ValueError(f"Importing {name} failed: {type(error).__name__}: {error}") from error
+
+
+__all__ = [
+    "OBJECT",
+    "calling_from_current_folder",
+    "current_folder_first",
+    "import_function",
+    "is_import_name",
+    "is_object_name",
+    "name_of",
+]
