@@ -197,8 +197,8 @@ def test_help_shows_the_defaults_of_the_preset(capsys):
     ("arguments", "words"),
     [
         (("paper/rubik_cube",), "There is no preset 'paper/rubik_cube'. Did you mean 'paper/rubiks_cube'"),
-        (("--lerning-rate", "1"), "--learning-rate FLOAT"),
-        (("--search.resampling", "best"), "'multinomial', 'stratified', 'systematic', 'residual'"),
+        (("--lerning-rate", "1"), "Did you mean --learning-rate"),
+        (("--search.resampling", "best"), "must be one of multinomial, stratified, systematic, residual"),
         (("--num-envs", "many"), "--num-envs"),
         (("--algorithm", "spoo"), "There is no algorithm 'spoo'. Did you mean 'spo'"),
         (("--task", "rubik_cube"), "Did you mean 'rubiks_cube'"),

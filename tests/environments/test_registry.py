@@ -86,7 +86,7 @@ def test_a_missing_package_names_the_extra(monkeypatch, family, extra):
         sys, "meta_path", [finder for finder in sys.meta_path if not hasattr(finder, "known_source_files")]
     )
     monkeypatch.setitem(sys.modules, family, None)
-    with pytest.raises(ModuleNotFoundError, match=rf'{family} is not installed: pip install "spo-jax\[{extra}\]"'):
+    with pytest.raises(ModuleNotFoundError, match=rf'{family} is not installed: pip install -e ".+\[{extra}\]"'):
         make(f"{family}/anything")
     assert family in missing()
     assert not any(name.startswith(f"{family}/") for name in names())

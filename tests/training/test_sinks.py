@@ -190,5 +190,5 @@ def test_weights_and_biases_receives_every_record(tmp_path: Path, monkeypatch: p
 
 def test_without_its_library_weights_and_biases_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ValueError, match=r"pip install 'spo-jax\[wandb\]'"):
+    with pytest.raises(ValueError, match=r'pip install -e ".+\[wandb\]"'):
         WeightsAndBiases("cubes")

@@ -1,10 +1,12 @@
 """The command `spo`. `spo.cli.commands` lists its subcommands."""
 
+import functools
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from spo._version import __version__
+from spo.installation import install_hint
 
 DESCRIPTION = (
     "Train and evaluate agents that plan with particles (SPO), and the baselines of the paper. `spo COMMAND --help` "
@@ -23,15 +25,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import tyro
 
         from spo.cli.commands import COMMANDS, PARSE_THEMSELVES
+        from spo.cli.parsing import parse
     except ModuleNotFoundError as error:
-        raise SystemExit(f'spo: The command line needs {error.name}: pip install "spo-jax[envs]".') from None
+        raise SystemExit(f"spo: The command line needs {error.name}: {install_hint('all')}.") from None
     try:
         if arguments and arguments[0] in PARSE_THEMSELVES:
             COMMANDS[arguments[0]](*arguments[1:])
         else:
-            tyro.extras.subcommand_cli_from_dict(
-                COMMANDS, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
-            )
+            commands = {name: _deferred(command) for name, command in COMMANDS.items()}
+            parse(
+                lambda: tyro.extras.subcommand_cli_from_dict(
+                    commands, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
+                )
+            )()
     except (ValueError, ImportError, OSError, NotImplementedError) as error:
         _exit(_sentence(error))
     except RuntimeError as error:
@@ -43,6 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
 
 
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """Returns a function with the options of a command that returns the call instead of making it.
+
+    Errors of the command are then apart from those of the parser.
+    """
+
+    @functools.wraps(command)
+    def defer(*arguments: Any, **options: Any) -> Callable[[], None]:
+        return functools.partial(command, *arguments, **options)
+
+    return defer
+
+
 def _exit(sentence: str) -> NoReturn:
     print(f"spo: {sentence}", file=sys.stderr)
     raise SystemExit(2) from None
@@ -50,5 +69,5 @@ def _exit(sentence: str) -> NoReturn:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and str(error).startswith("No module named"):
-        return f'This command needs {error.name}, which is not installed: pip install "spo-jax[all]".'
+        return f"This command needs {error.name}, which is not installed: {install_hint('all')}."
     return str(error)

@@ -22,18 +22,21 @@ def evaluate(*arguments: str) -> None:
     import tyro
 
     from spo.cli.options import EvaluateOptions, make_evaluate_options
+    from spo.cli.parsing import parse
     from spo.training.run_folder import load_experiment
 
     run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    chosen = tyro.cli(
-        EvaluateOptions,
-        prog="spo evaluate",
-        description=(
-            "Evaluate a saved run, with any search budget. Name the run first: `spo evaluate RUN --help` also lists "
-            "the options of its search."
-        ),
-        default=make_evaluate_options(run, None if run is None else load_experiment(run)),
-        args=arguments,
+    chosen = parse(
+        lambda: tyro.cli(
+            EvaluateOptions,
+            prog="spo evaluate",
+            description=(
+                "Evaluate a saved run, with any search budget. Name the run first: `spo evaluate RUN --help` also "
+                "lists the options of its search."
+            ),
+            default=make_evaluate_options(run, None if run is None else load_experiment(run)),
+            args=arguments,
+        )
     )
     if run is None:
         raise ValueError(f"Name the run first: spo evaluate {chosen.run} ...")

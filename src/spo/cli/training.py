@@ -15,6 +15,7 @@ def train(*arguments: str) -> None:
 
     from spo import presets
     from spo.cli import options
+    from spo.cli.parsing import parse
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.find_value(arguments, "--resume")
@@ -22,14 +23,16 @@ def train(*arguments: str) -> None:
         raise ValueError(f"--resume uses the settings of {resume}: leave {preset} out.")
     start = _start_experiment(arguments, preset or presets.DEFAULT, resume)
     rest, other_task_options = options.split_other_task_options(arguments, start)
-    chosen = tyro.cli(
-        options.TrainOptions,
-        prog="spo train",
-        description=_description(preset or presets.DEFAULT, resume, presets.PRESETS),
-        default=options.TrainOptions(
-            preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
-        ),
-        args=rest,
+    chosen = parse(
+        lambda: tyro.cli(
+            options.TrainOptions,
+            prog="spo train",
+            description=_description(preset or presets.DEFAULT, resume, presets.PRESETS),
+            default=options.TrainOptions(
+                preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
+            ),
+            args=rest,
+        )
     )
     if preset is None and chosen.preset != presets.DEFAULT:
         raise ValueError(f"Name the preset first: spo train {chosen.preset} ...")

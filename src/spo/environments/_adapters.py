@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from spo.installation import install_hint
 from spo.types import PyTree
 
 
@@ -20,7 +21,7 @@ def require(module: str, extra: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # the library is installed and lacks a dependency of its own
         raise ModuleNotFoundError(
-            f'The package {package} is not installed: pip install "spo-jax[{extra}]".', name=package
+            f"The package {package} is not installed: {install_hint(extra)}.", name=package
         ) from error
 
 

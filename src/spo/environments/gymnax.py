@@ -16,6 +16,7 @@ import numpy as np
 
 from spo.checks import suggest_names
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
+from spo.installation import install_hint
 from spo.types import (
     Action,
     ActionSpec,
@@ -97,7 +98,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
         raise ValueError(f"gymnax has no environment {name!r}. {suggest_names(name, names())}")
     env, params = package.make(name)
     if not hasattr(env, "is_truncated"):
-        raise ImportError('gymnax before 1.0 mixes time limits and ends: install 1.0 by pip install "spo-jax[gymnax]".')
+        raise ImportError(f"gymnax before 1.0 mixes time limits and ends: {install_hint('gymnax')} installs 1.0.")
     constructor_options = set(inspect.signature(registration._registry[name]).parameters)
     fields = set(params.__dataclass_fields__)
     check_options(f"gymnax/{name}", options, constructor_options | fields | {"time_limit"})

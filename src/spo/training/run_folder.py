@@ -88,9 +88,9 @@ class RunFolder:
         version = read_config(folder.path)["spo_version"]
         if version != __version__:
             raise ValueError(
-                f"{folder.path} was written by spo {version} and this is spo {__version__}: install "
-                f"spo-jax=={version} to use the run, or to export its learner, from which this version can start a "
-                "new run (`spo train --from FILE`)."
+                f"{folder.path} was written by spo {version} and this is spo {__version__}: install version {version} "
+                "from its tag in a clone to use the run, or to export its learner, from which this version can start "
+                "a new run (`spo train --from FILE`)."
             )
         return folder
 

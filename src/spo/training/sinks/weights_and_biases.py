@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from spo.installation import install_hint
 from spo.training.experiment import to_json
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
@@ -20,7 +21,7 @@ class WeightsAndBiases(Sink):
         try:
             import wandb
         except ImportError:
-            raise ValueError("--wandb needs the library wandb: pip install 'spo-jax[wandb]'.") from None
+            raise ValueError(f"--wandb needs the library wandb: {install_hint('wandb')}.") from None
         self._wandb = wandb
         self._project = project
         self._run: Any = None

@@ -1,0 +1,93 @@
+"""Errors of the command line's parser as one sentence.
+
+tyro prints an error as a box of several lines and exits. Here the box is read, and its content becomes a ValueError
+like that of any other wrong value.
+"""
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+Parsed = TypeVar("Parsed")
+
+
+def parse(parser: Callable[[], Parsed]) -> Parsed:
+    """Returns what the parser returns. If it refuses the command line, raises ValueError with one sentence."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            parsed = parser()
+    except SystemExit as end:
+        if end.code != 2:
+            raise
+        raise ValueError(sentence(printed.getvalue())) from None
+    sys.stderr.write(printed.getvalue())
+    return parsed
+
+
+def sentence(box: str) -> str:
+    """Returns the content of an error box of tyro as one sentence."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)  # colours
+    sections: list[list[str]] = [[]]
+    for line in box.splitlines():
+        line = line.strip("│ ")
+        if re.fullmatch(r"[─╭╮╰╯].*|-{4,}", line):
+            sections.append([])  # a frame or a rule inside it
+        elif line:
+            sections[-1].append(line)
+    texts = [" ".join(section) for section in sections if section]
+    if "╭" not in box:  # a terminal without these characters: the title stands above a rule
+        texts = texts[1:]
+    helps = [text for text in texts if text.startswith("For full helptext")]
+    command = re.search(r"(spo(?: \w+)?) --help", " ".join(helps))
+    lists = f" `{command[1]} --help` lists the options." if command else ""
+    others = [text for text in texts if text not in helps]
+    if others and (found := re.fullmatch(r"Error parsing (?!--)\S+: (.*\.)", others[0])):
+        return found[1]  # a sentence of the configuration classes
+    return f"{_first(others[0], others[1:])}{lists}" if others else f"The command line can't be read.{lists}"
+
+
+def _first(text: str, others: list[str]) -> str:
+    """Returns the sentence of the first section of a box. The others contain suggestions."""
+    patterns: list[tuple[str, Callable[[re.Match[str]], str]]] = [
+        (
+            r"Error parsing (\S+): invalid literal for int\(\) with base \d+: (.*)",
+            lambda found: f"{found[1]} must be a whole number, got {found[2]}.",
+        ),
+        (
+            r"Error parsing (\S+): could not convert string to float: (.*)",
+            lambda found: f"{found[1]} must be a number, got {found[2]}.",
+        ),
+        (
+            r"invalid choice (.*) for argument '(.*?)'\. Expected one of \((.*)\)\.?",
+            lambda found: f"{found[2]} must be one of {_without_quotes(found[3])}, got {found[1]}.",
+        ),
+        (r"Missing value for argument '(.*?)'.*", lambda found: f"{found[1]} needs a value."),
+        (r"Missing from (spo.*?): (\S+) (.*)", lambda found: f"{found[1]} needs {found[2]}. {_text(found[3])}"),
+        (r"Unrecognized options: (.*)", lambda found: f"Unrecognized options: {found[1]}.{_suggestion(others)}"),
+    ]
+    for pattern, words in patterns:
+        if found := re.fullmatch(pattern, text):
+            return words(found)
+    return f"{text.rstrip('.')}."
+
+
+def _suggestion(others: list[str]) -> str:
+    """Returns a sentence with the options or commands that tyro suggests, or nothing."""
+    for text in others:
+        if text.startswith("Available subcommands: "):
+            return f" There are: {text.partition(': ')[2]}."
+        if options := list(dict.fromkeys(re.findall(r"(?<![\w`])--[a-z][\w.-]*", text))):
+            return f" Did you mean {' or '.join(options[:3])}?"
+    return ""
+
+
+def _text(help_text: str) -> str:
+    return re.sub(r"\s*\(required\)$", "", help_text)
+
+
+def _without_quotes(choices: str) -> str:
+    return ", ".join(choice for choice in re.split(r"[\s,']+", choices) if choice)
