@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from spo._version import __version__
 
 if TYPE_CHECKING:
+    from spo.environments.checking import check_environment
     from spo.training.library import load, train
 
-__all__ = ["__version__", "load", "train"]
+__all__ = ["__version__", "check_environment", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from spo.training import library
 
         return getattr(library, name)
+    if name == "check_environment":
+        from spo.environments import checking
+
+        return checking.check_environment
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,6 +27,9 @@ Metrics: TypeAlias = dict[str, Array]
 #: Name of the mesh axis over which training is split. One device is an axis of length 1, not another code path.
 DEVICE_AXIS = "devices"
 
+#: Names that records give to the numbers of an episode. A metric of an environment can't have one of them.
+RESERVED_METRICS = frozenset({"count", "length", "return", "return_deviation"})
+
 
 class TimeStep(NamedTuple):
     """Result of `reset` or `step`.
@@ -113,6 +116,7 @@ class Task(NamedTuple):
 
 __all__ = [
     "DEVICE_AXIS",
+    "RESERVED_METRICS",
     "Action",
     "ActionSpec",
     "Array",

@@ -17,9 +17,10 @@ from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
 from spo.training import loop
 from spo.training.loop import train
-from spo.training.records import RESERVED_METRICS, NonFiniteError, episode_metrics
+from spo.training.records import NonFiniteError, episode_metrics
 from spo.training.run_folder import RunFolder, export_learner
 from spo.training.trainer import Trainer
+from spo.types import RESERVED_METRICS
 from training.comparing import Interrupter, assert_same_bits, last_state, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
 

@@ -26,12 +26,9 @@ import numpy as np
 from spo.acting import Episodes
 from spo.algorithms.base import Algorithm
 from spo.training.run_state import Progress
-from spo.types import Task
+from spo.types import RESERVED_METRICS, Task
 
 Record = dict[str, Any]
-
-#: Names that records give to the numbers of an episode. A metric of an environment can't have one of them.
-RESERVED_METRICS = frozenset({"count", "length", "return", "return_deviation"})
 
 
 class NonFiniteError(RuntimeError):
