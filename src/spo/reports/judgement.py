@@ -121,6 +121,7 @@ def to_json(comparison: Comparison, judgement: Judgement) -> Record:
                 "better": v.better,
                 "meaningful": v.meaningful,
                 "p_value": v.p_value,
+                "least_probability": v.least_probability,
                 "runs_needed": v.runs_needed,
                 "dominance": v.dominance.words,
                 "dominance_least_lead": _estimate_json(v.dominance.least_lead),

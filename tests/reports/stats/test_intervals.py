@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
@@ -40,3 +41,24 @@ def test_an_interval_is_widened_to_the_wider_one_of_episodes_and_seeds():
     widened = stats.widen_to_seeds(between_episodes, [0.2, 0.8])
     assert widened == (0.5, low, high)
     assert stats.clip_to_share(widened) == (0.5, 0.0, 1.0)
+
+
+def test_runs_that_win_every_pair_still_allow_a_lower_probability():
+    five_each = stats.least_probability([(5, 5)])
+    assert five_each == pytest.approx(0.655, abs=1e-3)
+    # One pair: it is won with the probability P itself.
+    assert stats.least_probability([(1, 1)]) == pytest.approx(0.025)
+    assert five_each < stats.least_probability([(10, 10)]) < 1
+    assert five_each < stats.least_probability([(5, 5), (5, 5)])
+
+
+def test_the_lower_probability_gives_the_outcome_a_chance_of_one_in_forty():
+    num_runs = [(3, 5), (4, 2)]
+    probability = stats.least_probability(num_runs)
+    power = probability / (1 - probability)
+    rng = np.random.default_rng(0)
+    won = np.ones(200_000, bool)
+    for n, m in num_runs:
+        a = rng.random((len(won), n)) ** (1 / power)  # distribution function u^power
+        won &= a.min(axis=1) > rng.random((len(won), m)).max(axis=1)
+    assert won.mean() == pytest.approx(0.025, abs=4 * 0.00035)

@@ -127,7 +127,9 @@ def test_four_runs_decide_only_if_all_pairs_agree():
     sweep = stats.verdict([[5.0, 6.0, 7.0, 4.5]], [[1.0, 2.0, 3.0, 4.0]])
     assert sweep.p_value == pytest.approx(2 / 70)
     assert sweep.better == "A"
-    assert sweep.sentence.endswith("P(A > B) = 1.00 (1.00 to 1.00), p = 0.029.")
+    assert "P(A > B) = 1.00 (1.00 to 1.00), p = 0.029." in sweep.sentence
+    assert sweep.least_probability == stats.least_probability([(4, 4)])
+    assert sweep.sentence.endswith("With this number of runs, the true P may be as low as 0.56.")
 
 
 def test_an_interval_that_contains_a_half_is_undecided():

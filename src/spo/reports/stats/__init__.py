@@ -21,11 +21,13 @@ from spo.reports.stats.curves import CURVE_RESAMPLES, Curve, aggregate_curve, on
 from spo.reports.stats.intervals import (
     Interval,
     clip_to_share,
+    least_probability,
     mean_interval,
     normal_interval,
     share_interval,
     widen_to_seeds,
 )
+from spo.reports.stats.leads import Lead, leads
 from spo.reports.stats.permutation import holm, permutation_p_value
 from spo.reports.stats.verdicts import (
     MEANINGFUL,
@@ -47,6 +49,7 @@ __all__ = [
     "Dominance",
     "Estimate",
     "Interval",
+    "Lead",
     "Scores",
     "Verdict",
     "aggregate",
@@ -58,6 +61,8 @@ __all__ = [
     "format_p_value",
     "holm",
     "interquartile_mean",
+    "leads",
+    "least_probability",
     "mean",
     "mean_interval",
     "median",

@@ -67,3 +67,27 @@ def widen_to_seeds(between_episodes: Interval, per_seed: Sequence[float]) -> Int
 def clip_to_share(interval: Interval) -> Interval:
     """Returns the interval with bounds inside [0, 1]: Student's interval of a share may exceed them."""
     return interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))
+
+
+def least_probability(num_runs: Sequence[tuple[int, int]]) -> float:
+    """Returns the lower 95 % bound of P(A > B) if every run of A is above every run of B in every task.
+
+    A bootstrap interval of such runs has width 0, although few runs can't show that P is 1. The bound is the P at which
+    this outcome has a chance of 2.5 %. It assumes the same effect in all tasks, with distribution functions F_A = F_B^k
+    (Lehmann's alternatives). Then P(A > B) = k / (k + 1), and n runs of A are above m runs of B with the probability
+
+        ∫ m u^(m - 1) (1 - u^k)^n du = (m / k) B(m / k, n + 1)
+
+    A shift between normal distributions gives nearly the same bound: 0.656 instead of 0.655 for five runs each.
+
+    Args:
+        num_runs: pairs (runs of A, runs of B), one per task.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import betaln
+
+    def log_chance(log_odds: float) -> float:
+        ratios = [(n, m / math.exp(log_odds)) for n, m in num_runs]
+        return sum(math.log(ratio) + float(betaln(ratio, n + 1)) for n, ratio in ratios)
+
+    return 1 / (1 + math.exp(-brentq(lambda log_odds: log_chance(log_odds) - math.log(0.025), -20.0, 20.0)))

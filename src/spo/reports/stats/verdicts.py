@@ -14,7 +14,7 @@ from spo.reports.stats.aggregates import (
     probability_of_improvement,
 )
 from spo.reports.stats.bootstrapping import LEVEL, NUM_RESAMPLES, Estimate, bootstrap
-from spo.reports.stats.intervals import NORMAL_95
+from spo.reports.stats.intervals import NORMAL_95, least_probability
 from spo.reports.stats.permutation import permutation_p_value
 
 MEANINGFUL = 0.75
@@ -44,6 +44,8 @@ class Verdict(NamedTuple):
     """True if one is better and the upper bound of its probability of improvement is over 0.75."""
     p_value: float
     """P-value of the permutation test."""
+    least_probability: float | None
+    """Lower 95 % bound of the winner's P if it wins every pair of runs. None: it does not win them all."""
     runs_needed: int | None
     """Runs per task that would decide, if the effect is as large as observed. None: decided, or no effect observed."""
     dominance: Dominance
@@ -85,8 +87,12 @@ def verdict(
         sentence = _undecided_sentence(names, probability, p_value, runs_needed, num_runs)
     else:
         sentence = _decided_sentence(names, probability, p_value, better, meaningful)
+    least = None
+    if probability.value in (0.0, 1.0):
+        least = least_probability([pair if probability.value else pair[::-1] for pair in num_runs])
+        sentence += f" All pairs of runs agree. With this number of runs, the true P may be as low as {least:.2f}."
     dominates = dominance(a, b, num_resamples=num_resamples, seed=seed)
-    return Verdict(names, probability, better, meaningful, p_value, runs_needed, dominates, sentence)
+    return Verdict(names, probability, better, meaningful, p_value, least, runs_needed, dominates, sentence)
 
 
 def dominance(a: Scores, b: Scores, *, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Dominance:
