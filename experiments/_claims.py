@@ -1,8 +1,8 @@
 """The frame of every experiment: claim, scale, finding, command line and the table of all claims.
 
-An experiment is a file with a `CLAIM` and a function from a `Setup` to a `Finding`. Its last line calls `main`. The
-finding is stored as results/claims/NAME.SCALE.json, next to its picture. `claims.py` writes results/claims.md from
-these files. A finding is valid for its scale only.
+An experiment is a file with a `CLAIM` and a function from a `Setup` to its `Finding`s, one for each part of the claim.
+Its last line calls `main`. A finding is stored as results/claims/NAME.SCALE.json, or NAME.PART.SCALE.json, next to its
+picture. `claims.py` writes results/claims.md from these files. A finding is valid for its scale only.
 """
 
 import argparse
@@ -23,8 +23,17 @@ from spo.provenance import git_commit
 from spo.reports import figures
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SCALES = ("smoke", "cpu", "paper")
+SCALES = ("smoke", "cpu", "core", "paper")
 Outcome = Literal["held", "not held", "undecided"]
+AXIS_PARTS = {
+    "": ("smoke", "cpu", "paper"),
+    **{
+        f"{rivals}per {axis}": ("smoke", "cpu", "core", "paper")
+        for rivals in ("", "SMC-ENT ")
+        for axis in ("step", "second")
+    },
+}
+"""Parts of the claims about baselines: final scores at equal steps, and curves at equal steps and seconds."""
 
 
 class Claim(NamedTuple):
@@ -35,6 +44,12 @@ class Claim(NamedTuple):
     """Name of the experiment's file and of its results."""
     title: str
     statement: str
+    parts: Mapping[str, tuple[str, ...]] = {"": ("smoke", "cpu", "paper")}
+    """Parts with a verdict of their own, and the scales of each. The part without a name is the whole claim."""
+
+    def file_name(self, part: str, scale: str) -> str:
+        """Returns the name of the file of a finding."""
+        return ".".join(filter(None, (self.name, re.sub(r"[^a-z0-9]+", "_", part.lower()), scale, "json")))
 
 
 class Setup(NamedTuple):
@@ -88,6 +103,8 @@ class Finding(NamedTuple):
     figure: Figure | None = None
     origin: Origin | None = None
     """Origin of the training runs. None: this machine and this source."""
+    part: str = ""
+    """Part of the claim that the verdict is about."""
 
 
 def decide_by_intervals(intervals: Iterable[tuple[float, float, float]]) -> Outcome:
@@ -98,7 +115,12 @@ def decide_by_intervals(intervals: Iterable[tuple[float, float, float]]) -> Outc
     return "not held" if any(high < 0 for *_, high in intervals) else "undecided"
 
 
-def main(claim: Claim, find: Callable[[Setup], Finding], tasks: Sequence[str] = (), rivals: Sequence[str] = ()) -> None:
+def main(
+    claim: Claim,
+    find: Callable[[Setup], Finding | Sequence[Finding]],
+    tasks: Sequence[str] = (),
+    rivals: Sequence[str] = (),
+) -> None:
     """Runs the command line of an experiment.
 
     Args:
@@ -110,9 +132,10 @@ def main(claim: Claim, find: Callable[[Setup], Finding], tasks: Sequence[str] = 
     parser = argparse.ArgumentParser(description=f"Claim {claim.number}, {claim.title}. {claim.statement}")
     parser.add_argument(
         "--scale",
-        choices=SCALES,
+        choices=[scale for scale in SCALES if any(scale in scales for scales in claim.parts.values())],
         default="cpu",
-        help="smoke: tests that the program runs; cpu: 10 to 20 minutes on two cores; paper: the paper's settings",
+        help="smoke: tests that the program runs; cpu: 10 to 20 minutes on two cores; core: the stored runs of "
+        "experiments/campaign.py; paper: the paper's settings",
     )
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "claims", help="folder of training runs")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "claims", help="folder of findings")
@@ -129,19 +152,25 @@ def main(claim: Claim, find: Callable[[Setup], Finding], tasks: Sequence[str] = 
     folder = options.runs / options.scale / claim.name
     setup = Setup(claim, options.scale, folder, options.out, options.steps, options.num_seeds, chosen, against)
     start = time.perf_counter()
-    finding = find(setup)
-    path = write(setup, finding, time.perf_counter() - start)
-    print(f"\nClaim {claim.number} at scale {setup.scale}: {finding.verdict}. {finding.sentence}\nWritten to {path}.")
+    found = find(setup)
+    seconds = time.perf_counter() - start
+    for finding in [found] if isinstance(found, Finding) else found:
+        path = write(setup, finding, seconds)
+        title = f"Claim {claim.number}{f', {finding.part},' if finding.part else ''} at scale {setup.scale}"
+        print(f"\n{title}: {finding.verdict}. {finding.sentence}\nWritten to {path}.")
 
 
 def write(setup: Setup, finding: Finding, seconds: float) -> pathlib.Path:
     """Writes a finding as JSON and its figure as PNG, and returns the path of the JSON file."""
     setup.out.mkdir(parents=True, exist_ok=True)
-    path = setup.out / f"{setup.claim.name}.{setup.scale}.json"
+    if setup.scale not in setup.claim.parts.get(finding.part, ()):
+        raise ValueError(f"Claim {setup.claim.number} has no part {finding.part!r} at scale {setup.scale}.")
+    path = setup.out / setup.claim.file_name(finding.part, setup.scale)
     origin = finding.origin or Origin(hardware(), str(git_commit()))
     record = {
         "claim": setup.claim.number,
         "name": setup.claim.name,
+        "part": finding.part,
         "title": setup.claim.title,
         "statement": setup.claim.statement,
         "scale": setup.scale,
@@ -194,16 +223,16 @@ def claims_table(folder: pathlib.Path, claims: Sequence[Claim]) -> str:
     lines = [
         "# The paper's claims and their verdicts",
         "",
-        "Written by `python experiments/claims.py` from the files in `results/claims/`. There is one row per claim and",
-        "scale. A verdict is valid for its scale only. It is undecided if the interval contains both answers.",
+        "Written by `python experiments/claims.py` from the files in `results/claims/`. There is one row per claim,",
+        "part and scale. A verdict is valid for its scale only. It is undecided if the interval contains both answers.",
         "",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
     ]
     for claim in claims:
-        for scale in SCALES:
-            path = folder / f"{claim.name}.{scale}.json"
-            title = f"{claim.number}. {claim.title}"
+        for part, scale in ((part, scale) for part, scales in claim.parts.items() for scale in scales):
+            path = folder / claim.file_name(part, scale)
+            title = f"{claim.number}. {claim.title}{f': {part}' if part else ''}"
             if path.exists():
                 cells = _table_cells(title, scale, json.loads(path.read_text("utf-8")))
             else:

@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from _claims import Finding, Outcome, Setup
-from _runs import origin_of, train_all
+from _claims import Finding, Outcome
+from _runs import origin_of
 
 from spo.reports import comparison_figures, stats
 from spo.reports.comparison import Comparison, compare
@@ -16,12 +16,16 @@ from spo.reports.stats import Verdict
 
 
 def compare_runs(folders: Mapping[str, pathlib.Path], by: str | None = None) -> tuple[Comparison, Judgement]:
-    """Compares runs in groups: by the setting `by`, or, if it is None, each run as a group with its name."""
-    names = {folder.resolve(): name for name, folder in folders.items()}
+    """Compares runs in groups: by the setting `by`, or, if it is None, by their names.
+
+    The name of a run may be "GROUP on TASK", so that one group has runs on several tasks.
+    """
+    groups = {folder.resolve(): name.partition(" on ")[0] for name, folder in folders.items()}
     comparison = compare(load_runs([str(folder) for folder in folders.values()]), by=by or "algorithm")
     if by is None:
-        results = tuple(result._replace(group=names[result.run.folder.resolve()]) for result in comparison.results)
-        comparison = comparison._replace(by="setting", groups=tuple(folders), results=results, notes=())
+        results = tuple(result._replace(group=groups[result.run.folder.resolve()]) for result in comparison.results)
+        named = tuple(dict.fromkeys(groups.values()))
+        comparison = comparison._replace(by="setting", groups=named, results=results, notes=())
     return comparison, judge(comparison)
 
 
@@ -55,6 +59,27 @@ class Family(NamedTuple):
         """Rivals that are better than the champion, without a correction."""
         return [name for name, against in self.verdicts.items() if against.better == name]
 
+    @property
+    def closest(self) -> Verdict:
+        """The verdict of the rival that the champion beats least."""
+        return min(self.verdicts.values(), key=lambda verdict: verdict.probability.value)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Held if the champion is better than every rival, not held if one is better than it."""
+        if self.better:
+            return "not held"
+        return "held" if len(self.worse) == len(self.verdicts) else "undecided"
+
+    def describe(self) -> str:
+        """Returns the sentence of the closest rival, and the rivals that are better."""
+        if len(self.verdicts) == 1:
+            return self.closest.sentence
+        return (
+            f"{self.closest.sentence} That is the closest of {len(self.verdicts)}. Better than {self.champion}: "
+            f"{self.format_better()}."
+        )
+
     def format_better(self) -> str:
         """Lists the rivals that are better than the champion, first those with the correction."""
         doubtful = [name for name in self.better_uncorrected if name not in self.better]
@@ -78,8 +103,12 @@ class Family(NamedTuple):
 
 
 def against_each(comparison: Comparison, champion: str, rivals: Sequence[str]) -> Family:
-    """Compares the champion with each rival."""
-    verdicts = {rival: verdict(comparison, champion, rival) for rival in rivals}
+    """Compares the champion with each rival by their final scores."""
+    return make_family(champion, {rival: verdict(comparison, champion, rival) for rival in rivals})
+
+
+def make_family(champion: str, verdicts: dict[str, Verdict]) -> Family:
+    """Returns the family of these verdicts, with Holm's correction of the rivals' side."""
     # With equal numbers of seeds the test is symmetric, so half of the two-sided p-value is that of the rival's side.
     # Where the champion is ahead, there is no evidence for the rival.
     p_values = [v.p_value / 2 if v.probability.value < 0.5 else 1.0 for v in verdicts.values()]
@@ -87,43 +116,42 @@ def against_each(comparison: Comparison, champion: str, rivals: Sequence[str]) -
 
 
 def better_than_each(
-    setup: Setup,
-    runs: Mapping[str, Any],
+    comparison: Comparison,
+    judgement: Judgement,
     champion: str,
     others: Sequence[str],
-    by: str | None = None,
     reported: Sequence[str] = (),
 ) -> Finding:
-    """Trains the runs and tests if one group is better than each of the others.
+    """Tests by final scores if one group is better than each of the others.
 
     Held if it is. Not held if one of the others is better than it. Undecided otherwise. The number of the finding is
     that of the closest rival. Groups in `reported` are compared too, but do not change the verdict.
     """
-    folders = train_all(setup, runs)
-    comparison, judgement = compare_runs(folders, by)
     family = against_each(comparison, champion, others)
     further = against_each(comparison, champion, reported)
-    closest = min(family.verdicts.values(), key=lambda verdict: verdict.probability.value)
-    held: Outcome = "not held" if family.better else "held" if len(family.worse) == len(others) else "undecided"
-    sentence = closest.sentence
-    if len(others) > 1:
-        sentence += f" That is the closest of {len(others)}. Better than {champion}: {family.format_better()}."
-    sentence += "".join(f" Not part of the claim: {against.sentence}" for against in further.verdicts.values())
+    closest = family.closest
+    sentence = family.describe() + "".join(
+        f" Not part of the claim: {against.sentence}" for against in further.verdicts.values()
+    )
     return Finding(
-        verdict=held,
+        verdict=family.outcome,
         sentence=sentence,
         number=closest.probability.value,
         number_name=f"P({champion} > {closest.names[1]})",
         interval=(closest.probability.low, closest.probability.high),
-        details=scores_json(judgement) | {"against": family.to_json() | further.to_json()},
+        details=scores_json(comparison, judgement) | {"against": family.to_json() | further.to_json()},
         figure=comparison_figures.learning_curves(comparison, judgement),
-        origin=origin_of(folders.values()),
+        origin=origin_of(result.run.folder for result in comparison.results),
     )
 
 
-def scores_json(judgement: Judgement) -> dict[str, Any]:
+def scores_json(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
     """Returns final scores, aggregates and verdicts as plain data."""
     return {
+        "final per seed": {
+            f"{group} on {task}": [result.score for result in comparison.results_of(group, task)]
+            for group, task in judgement.finals
+        },
         "final": {
             f"{group} on {task}": [value.value, value.low, value.high]
             for (group, task), value in judgement.finals.items()

@@ -12,14 +12,20 @@ from _claims import ROOT, Origin, Setup, format_hardware
 
 from spo.reports.runs import read_starts, read_summary
 
+CORE_RUNS = ROOT / "results" / "runs" / "core"
+SPEEDS = ROOT / "results" / "benchmarks" / "h200" / "training.json"
+
 
 def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
     """Trains missing runs, resumes interrupted ones, and returns the folders by name.
 
-    The folder of a run is named after its settings, so claims share the runs that they have in common.
+    The folder of a run is named after its settings, so claims share the runs that they have in common. At the core
+    scale nothing is trained: `campaign.py` trains these runs, and they are stored.
     """
     from spo.training import loop
 
+    if setup.scale == "core":
+        return stored_runs(experiments)
     changes = {"steps": setup.steps, "num_seeds": setup.num_seeds}
     changes = {name: value for name, value in changes.items() if value is not None}
     experiments = {name: dataclasses.replace(experiment, **changes) for name, experiment in experiments.items()}
@@ -31,6 +37,25 @@ def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib
         loop.train(experiment, folders[name], resume=(folders[name] / "config.json").exists())
         print(f"  {name}: {time.perf_counter() - start:.0f} s", flush=True)
     return folders
+
+
+def stored_runs(experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
+    """Returns the folders of the stored runs of the core scale. Stops if one is missing."""
+    folders = {name: CORE_RUNS / run_name(experiment) for name, experiment in experiments.items()}
+    missing = [name for name, folder in folders.items() if read_summary(folder) is None]
+    if missing:
+        raise SystemExit(f"Not stored: {', '.join(missing)}. `python experiments/campaign.py` lists and trains them.")
+    return folders
+
+
+def stored_speeds() -> dict[tuple[str, str], float]:
+    """Reads the speeds of one seed alone on an H200, by task and algorithm, in environment steps per second."""
+    rows = json.loads(SPEEDS.read_text("utf-8"))
+    return {
+        (row["task"], row["algorithm"]): row["env_steps_per_second"]
+        for row in rows
+        if row["num_seeds"] == 1 and row["settings"] in ("paper", "core")
+    }
 
 
 def run_name(experiment: Any) -> str:

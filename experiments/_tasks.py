@@ -1,7 +1,7 @@
 """Tasks and settings of the training runs at each scale."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from _runs import with_settings
 
@@ -9,8 +9,39 @@ from spo import presets
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig
 
-NUM_SEEDS = {"smoke": 2, "cpu": 5, "paper": 5}
+NUM_SEEDS = {"smoke": 2, "cpu": 5, "core": 5, "paper": 5}
 """Seeds of each setting, in one program. Five can refute a claim against up to twelve rivals, four up to three."""
+
+
+class Core(NamedTuple):
+    """Length of a run of the core scale."""
+
+    num_seeds: int
+    steps: float
+
+
+#: (task, algorithm) -> length at the core scale. Tree searches, MPO and SMC-ENT get fewer steps where more would take
+#: hours: on the cube as many as 200 s of one seed alone, on Brax as many as SPO's seconds, on an H200.
+CORE = {
+    ("rubiks_cube", "mpo"): Core(5, 1e7),
+    ("rubiks_cube", "alphazero"): Core(3, 9e6),
+    ("rubiks_cube", "gumbel_alphazero"): Core(3, 9e6),
+    **{("rubiks_cube", name): Core(5, 1e8) for name in ("spo", "ppo", "vmpo", "smc_ent")},
+    **{
+        (f"brax/{task}", name): length
+        for task in ("ant", "halfcheetah", "humanoid")
+        for names, length in (
+            (("spo", "ppo", "vmpo"), Core(5, 3e7)),
+            (("mpo", "smc_ent"), Core(3, 4e6)),
+            (("sampled_alphazero",), Core(3, 2e6)),
+        )
+        for name in names
+    },
+    **{("boxoban/unfiltered", name): Core(3, 1e7) for name in ("spo", "ppo", "vmpo", "gumbel_alphazero")},
+}
+CORE_ABLATION_STEPS = {"brax/ant": 5e6, "rubiks_cube": 2e7}
+CORE_BOXOBAN_NETWORK = NetworkConfig(channels=(64, 64), dtype="bfloat16")
+"""One network for all algorithms: with the paper's, 1e8 steps of SPO take 15 hours on an H200."""
 
 _SMOKE_SIZES = {
     "num_envs": 8,
@@ -28,6 +59,8 @@ _SMOKE_SIZES = {
 
 def cube(scale: str, algorithm: str = "spo") -> Any:
     """Returns a run on Rubik's cube: the paper's, one that two cores learn in a minute, or a tiny one."""
+    if scale == "core":
+        return _core(presets.get("paper/rubiks_cube", algorithm))
     if scale == "paper":
         return dataclasses.replace(presets.get("paper/rubiks_cube", algorithm), num_seeds=NUM_SEEDS[scale])
     small = small_cube(algorithm)
@@ -50,13 +83,18 @@ def small_cube(algorithm: str = "spo") -> Any:
     return with_settings(small, search=presets.PAPER_INFERENCE) if algorithm == "spo" else small
 
 
-def boxoban(algorithm: str) -> Any:
-    """Returns the paper's run on Boxoban, with the levels of `spo download boxoban`. There is no small scale of it."""
-    return dataclasses.replace(presets.get("paper/boxoban", algorithm), num_seeds=NUM_SEEDS["paper"])
+def boxoban(scale: str, algorithm: str) -> Any:
+    """Returns a run on Boxoban, with the levels of `spo download boxoban`. There is no small scale of it."""
+    experiment = presets.get("paper/boxoban", algorithm)
+    if scale == "core":
+        return _core(dataclasses.replace(experiment, network=CORE_BOXOBAN_NETWORK))
+    return dataclasses.replace(experiment, num_seeds=NUM_SEEDS["paper"])
 
 
 def continuous(scale: str, task: str, algorithm: str = "spo") -> Any:
     """Returns a run on continuous control: one of the paper's, a pendulum for two cores, or episodes of one step."""
+    if scale == "core":
+        return _core(presets.get(task, algorithm))
     if scale == "paper":
         return dataclasses.replace(presets.get(task, algorithm), num_seeds=NUM_SEEDS[scale])
     settings = presets.get("paper/ant", algorithm)
@@ -88,6 +126,34 @@ def continuous(scale: str, task: str, algorithm: str = "spo") -> Any:
         evaluation=EvaluationConfig(num_evaluations=5, episodes=32, final_episodes=128),
         logs_per_evaluation=1,
     )
+
+
+def ablated(scale: str) -> Any:
+    """Returns the run whose settings an ablation of SPO changes: Ant at the core and paper scales, else the cube."""
+    if scale == "core":
+        return _core_ablation(presets.get("paper/ant"))
+    return continuous("paper", "paper/ant") if scale == "paper" else cube(scale)
+
+
+def ablated_cube() -> Any:
+    """Returns the run on the cube whose search budget the core scale changes."""
+    return _core_ablation(presets.get("paper/rubiks_cube"))
+
+
+def _core(experiment: Any) -> Any:
+    """Returns the run at the core scale: fewer seeds or steps where the paper's would take hours."""
+    length = CORE[experiment.task, experiment.algorithm]
+    return _short_records(experiment, steps=length.steps, num_seeds=length.num_seeds)
+
+
+def _core_ablation(experiment: Any) -> Any:
+    return _short_records(experiment, steps=CORE_ABLATION_STEPS[experiment.task], num_seeds=NUM_SEEDS["core"])
+
+
+def _short_records(experiment: Any, **changes: Any) -> Any:
+    """Returns the experiment with 20 training records per seed: metrics files stay below 100 kB."""
+    evaluation = EvaluationConfig(num_evaluations=20, episodes=128, final_episodes=1280)
+    return dataclasses.replace(experiment, logs_per_evaluation=1, evaluation=evaluation, **changes)
 
 
 def _smoke(experiment: Any, **changes: Any) -> Any:

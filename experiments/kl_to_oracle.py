@@ -9,6 +9,9 @@ Held if the KL falls with N and with h: both 95 % intervals over states are abov
 the fewest particles to the most (mean over horizons), the second from the shortest horizon to the longest (mean over
 N). Not held if either interval is below zero.
 
+The parts "particles" and "horizon with N = ..." have a verdict each, by the same rule: the fall with N, and the fall
+with h for each N alone. Few particles over a long horizon can hurt, so they may differ.
+
     scale    task
     paper    Boxoban, or generated levels of the same size if its levels are not downloaded. The network is a smaller
              ResNet than the paper's, because the rollouts evaluate it 40 million times.
@@ -39,11 +42,15 @@ from spo.reports import figures
 from spo.reports.stats import Curve, Estimate, Interval, share_interval
 from spo.training.experiment import EvaluationConfig, Experiment
 
+_SCALES = ("smoke", "cpu", "paper")
 CLAIM = Claim(
     8,
     "kl_to_oracle",
     "Closer to a Monte-Carlo oracle with N and h",
     "The KL from a Monte-Carlo oracle to the search's root estimate falls with particles and with the horizon.",
+    {"": _SCALES, "particles": _SCALES}
+    | {f"horizon with N = {n}": ("cpu", "paper") for n in (4, 16, 64)}
+    | {"horizon with N = 256": ("paper",)},
 )
 
 
@@ -168,7 +175,7 @@ def boxoban_or_generated() -> tuple[str, dict[str, Any]]:
     return "boxoban/unfiltered", options
 
 
-def find(setup: Setup) -> Finding:
+def find(setup: Setup) -> list[Finding]:
     """Measures the KL of searches with every N and h from the same states of one network."""
     scale = SCALES[setup.scale]
     experiment, agent = trained_run(setup, "boxoban", boxoban_experiment(setup.scale))
@@ -191,7 +198,7 @@ def find(setup: Setup) -> Finding:
     for how, rate in solved.items():
         percent = "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * bound for bound in rate))
         sentence += f"; it solves {percent} of {levels} levels {how}"
-    return Finding(
+    whole = Finding(
         verdict=decide_by_intervals(judged.values()),
         sentence=f"{sentence}.",
         number=judged[weaker].value,
@@ -201,6 +208,29 @@ def find(setup: Setup) -> Finding:
         | details(scale, distances, oracle),
         figure=draw(scale, distances, oracle.noise[JUDGED], agent.setting.task.train.name),
     )
+    parts = {"particles": judged["N"]}
+    parts |= {f"horizon with N = {n}": fall for n, fall in falls_with_horizon(scale, distances).items()}
+    return [whole, *(find_part(part, fall) for part, fall in parts.items() if setup.scale in CLAIM.parts[part])]
+
+
+def find_part(part: str, fall: Estimate) -> Finding:
+    """Returns the verdict about one fall of the KL."""
+    return Finding(
+        verdict=decide_by_intervals([fall]),
+        sentence=f"The KL to the oracle {format_fall(fall)}.",
+        part=part,
+        number=fall.value,
+        number_name="fall of the KL",
+        interval=(fall.low, fall.high),
+    )
+
+
+def falls_with_horizon(scale: Scale, distances: dict[Any, Distances]) -> dict[int, Estimate]:
+    """Returns N -> fall of the KL from the shortest horizon to the longest, paired state by state."""
+    first, last = scale.horizons[0], scale.horizons[-1]
+    return {
+        n: mean_over_states(distances[n, first].kl[JUDGED] - distances[n, last].kl[JUDGED]) for n in scale.particles
+    }
 
 
 def describe(scale: Scale, distances: dict[Any, Distances], oracle: Oracle) -> str:
@@ -217,16 +247,13 @@ def describe(scale: Scale, distances: dict[Any, Distances], oracle: Oracle) -> s
 def details(scale: Scale, distances: dict[Any, Distances], oracle: Oracle) -> dict[str, Any]:
     """Returns all numbers of the finding as plain data."""
     by_reading = {reading: falls(scale, distances, reading) for reading in oracle.targets}
-    first, last = scale.horizons[0], scale.horizons[-1]
     return {
         "states": scale.num_states,
         "rollouts": scale.num_rollouts,
         "searches per state": scale.num_searches,
         "oracle's noise": {reading: mean_over_states(noise) for reading, noise in oracle.noise.items()},
         "fall": by_reading,
-        "fall with h, by N": {
-            n: mean_over_states(distances[n, first].kl[JUDGED] - distances[n, last].kl[JUDGED]) for n in scale.particles
-        },
+        "fall with h, by N": falls_with_horizon(scale, distances),
         "verdict by reading": {reading: decide_by_intervals(falls.values()) for reading, falls in by_reading.items()},
         "settings": [
             {

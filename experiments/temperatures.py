@@ -9,10 +9,12 @@ The paper compares it with fixed temperatures over orders of magnitude. Held if 
 Not held if a fixed temperature is better.
 """
 
-from _claims import Claim, Finding, Outcome, Setup, main
+from typing import Any
+
+from _claims import SCALES, Claim, Finding, Outcome, Setup, main
 from _rivals import Family, against_each, compare_runs, scores_json
 from _runs import origin_of, train_all, with_settings
-from _tasks import continuous, cube
+from _tasks import ablated
 
 from spo.reports import comparison_figures
 from spo.reports.stats import MEANINGFUL
@@ -22,21 +24,27 @@ CLAIM = Claim(
     "temperatures",
     "Adaptive against fixed temperatures",
     "SPO with an adaptive temperature is among the top performing settings in all environments.",
+    {"": SCALES},
 )
-FIXED = {"smoke": [0.1], "cpu": [0.01, 0.1, 1.0, 10.0], "paper": [0.01, 0.1, 1.0, 10.0, 100.0]}
+_PAPER = [0.01, 0.1, 1.0, 10.0, 100.0]
+FIXED = {"smoke": [0.1], "cpu": [0.01, 0.1, 1.0, 10.0], "core": _PAPER, "paper": _PAPER}
+
+
+def runs(setup: Setup) -> dict[str, Any]:
+    """Returns the runs of a scale by name."""
+    start = ablated(setup.scale)
+    fixed = {
+        f"fixed {value:g}": with_settings(start, initial_temperature=value, fixed_temperature=True)
+        for value in FIXED[setup.scale]
+    }
+    return {"adaptive": start} | fixed
 
 
 def find(setup: Setup) -> Finding:
     """Trains with the adaptive temperature and with fixed ones, and compares the adaptive one with each of them."""
-    start = continuous("paper", "paper/ant") if setup.scale == "paper" else cube(setup.scale)
-    runs = {"adaptive": start}
-    runs |= {
-        f"fixed {value:g}": with_settings(start, initial_temperature=value, fixed_temperature=True)
-        for value in FIXED[setup.scale]
-    }
-    folders = train_all(setup, runs)
+    folders = train_all(setup, runs(setup))
     comparison, judgement = compare_runs(folders)
-    family = against_each(comparison, "adaptive", [name for name in runs if name != "adaptive"])
+    family = against_each(comparison, "adaptive", [name for name in folders if name != "adaptive"])
     best = max(family.verdicts, key=lambda name: judgement.aggregates[name]["IQM"].value)
     probability = family.verdicts[best].probability
     return Finding(
@@ -45,7 +53,7 @@ def find(setup: Setup) -> Finding:
         number=probability.value,
         number_name=f"P(adaptive > {best})",
         interval=(probability.low, probability.high),
-        details=scores_json(judgement) | {"against": family.to_json()},
+        details=scores_json(comparison, judgement) | {"against": family.to_json()},
         figure=comparison_figures.learning_curves(comparison, judgement),
         origin=origin_of(folders.values()),
     )

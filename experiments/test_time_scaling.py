@@ -15,13 +15,15 @@ The share solved at a given time is interpolated linearly in log time. Beyond th
 point. Held if SPO with horizons 4 and 8 solves more than AlphaZero at the compared time, by the 95 % interval of the
 difference. Not held if SPO with one of them solves less. The compared time is 0.1 s at the paper scale. On a CPU it is
 the time of AlphaZero's middle budget.
+
+The part "equal budget" has the same rule at equal budgets instead: at the largest budget that both have played.
 """
 
 import dataclasses
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +46,7 @@ CLAIM = Claim(
     "test_time_scaling",
     "More from the same time at test time",
     "With the same network and the same time per step, SPO's search solves more cubes than AlphaZero's.",
+    dict.fromkeys(("", "equal budget"), ("smoke", "cpu", "paper")),
 )
 
 
@@ -93,7 +96,7 @@ class Point(NamedTuple):
     episodes: int
 
 
-def find(setup: Setup) -> Finding:
+def find(setup: Setup) -> list[Finding]:
     """Plays and times both searches with every budget, from one network."""
     scale = SCALES[setup.scale]
     experiment, trained = trained_run(setup, "cube", cube_experiment(setup.scale))
@@ -108,7 +111,7 @@ def find(setup: Setup) -> Finding:
     budgets = {name: budget_at(at, curve) for name, curve in curves.items()}
     solved = {name: float(solved_at(np.log(at), curve, [p.solved for p in curve])) for name, curve in curves.items()}
     reached = "; ".join(f"{name}: budget {budgets[name]}, {solved[name]:.1%} solved" for name in curves)
-    return Finding(
+    equal_time = Finding(
         verdict=decide_by_intervals(judged.values()),
         sentence=f"At {at:.3g} s per step of {scale.batch} episodes with {scale.scrambles} scrambles: {reached}.",
         number=differences[closest].value,
@@ -126,6 +129,31 @@ def find(setup: Setup) -> Finding:
             "left out": {name: sorted(set(searches[name]) - {p.budget for p in curves[name]}) for name in searches},
         },
         figure=draw(curves, at, scale),
+    )
+    return [equal_time, find_equal_budget(curves, [horizon for horizon in scale.horizons if horizon > 2])]
+
+
+def find_equal_budget(curves: dict[str, list[Point]], horizons: Sequence[int]) -> Finding:
+    """Compares the share solved at the largest budget that SPO and AlphaZero have both played."""
+    trees = {point.budget: point for point in curves["AlphaZero"]}
+    differences = {}
+    for horizon in horizons:
+        common = [point for point in curves[f"SPO, h = {horizon}"] if point.budget in trees]
+        differences[horizon] = {
+            point.budget: difference_at(point.seconds_per_step, [point], [trees[point.budget]]) for point in common
+        }
+    largest = {horizon: max(found) for horizon, found in differences.items()}
+    judged = {horizon: found[largest[horizon]] for horizon, found in differences.items()}
+    closest = min(judged, key=lambda horizon: judged[horizon].value)
+    words = ", ".join(f"h = {horizon}: {found.value:+.1%} at {largest[horizon]}" for horizon, found in judged.items())
+    return Finding(
+        verdict=decide_by_intervals(judged.values()),
+        sentence=f"Share solved by SPO minus AlphaZero's at the same budget: {words}.",
+        part="equal budget",
+        number=judged[closest].value,
+        number_name=f"share solved, h = {closest}, minus AlphaZero's at the same budget",
+        interval=(judged[closest].low, judged[closest].high),
+        details={"differences": {f"h = {horizon}": found for horizon, found in differences.items()}},
     )
 
 

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import _claims
-import _rivals
 import kl_targets
 import training_scaling
 
@@ -43,19 +42,25 @@ def write_runs(
             (folders[run] / "environment.json").write_text(json.dumps({"starts": [start]}))
         return folders
 
-    for module in (_rivals, importlib.import_module(name)):
-        if hasattr(module, "train_all"):
-            monkeypatch.setattr(module, "train_all", train_all)
+    monkeypatch.setattr(importlib.import_module(name), "train_all", train_all)
     return trained
 
 
 def found(
     name: str, scale: str, scores: Mapping[str, Sequence[float]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> _claims.Finding:
-    """Returns the finding of an experiment whose runs, by name, end with these scores."""
+    """Returns the finding about the whole claim of an experiment whose runs, by name, end with these scores."""
+    return found_parts(name, scale, scores, folder, monkeypatch)[""]
+
+
+def found_parts(
+    name: str, scale: str, scores: Mapping[str, Sequence[float]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, _claims.Finding]:
+    """Returns the findings of an experiment by part."""
     write_runs(name, scores, folder, monkeypatch)
     experiment = importlib.import_module(name)
-    return experiment.find(_claims.Setup(experiment.CLAIM, scale, folder / "runs", folder / "claims"))
+    findings = experiment.find(_claims.Setup(experiment.CLAIM, scale, folder / "runs", folder / "claims"))
+    return {f.part: f for f in ([findings] if isinstance(findings, _claims.Finding) else findings)}
 
 
 #: 23 of 25 pairs above `scores_about(0.5)`, p = 0.032: better, but one of five is by chance in 5 * 0.016 of cases.
@@ -84,7 +89,8 @@ def test_one_better_rival_of_many_refutes_only_with_holms_correction(
     assert (finding.verdict, words in finding.sentence) == (expected, True), finding.sentence
     against = finding.details["against"]
     assert set(against) == set(rivals)
-    assert finding.sentence.endswith("P(gumbel_alphazero > spo) = 1.00 (1.00 to 1.00), p = 0.008.")
+    assert "P(gumbel_alphazero > spo) = 1.00 (1.00 to 1.00), p = 0.008." in finding.sentence
+    assert finding.details["final per seed"]["mpo on rubiks_cube"] == pytest.approx(scores_about(0.1))
     assert against["gumbel_alphazero"]["better"] == "gumbel_alphazero"
     assert finding.origin.hardware == "1 x NVIDIA H200"
     assert (against["mpo"]["better"], against["mpo"]["p_holm"]) == ("spo", 1.0)
@@ -163,6 +169,29 @@ def test_a_fixed_temperature_that_is_better_without_the_correction_is_undecided(
     assert finding.verdict == "undecided"
 
 
+def budget_scores(levels: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Returns the scores of every budget on Ant: these levels, 0.5 for the full budget, 0.2 for all others."""
+    names = [f"{n}x{h}" for n, h in training_scaling.GRIDS["paper"]]
+    levels = dict.fromkeys(names, 0.2) | {"16x4": 0.5} | levels
+    return {f"{name} on brax/ant": scores_about(v) if isinstance(v, float) else v for name, v in levels.items()}
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ({}, ("held", "held", "not held")),
+        ({"4x4": 0.9}, ("not held", "held", "held")),
+        ({"16x1": 0.9}, ("held", "not held", "held")),
+        ({"4x4": 0.505, "16x1": 0.505}, ("undecided", "undecided", "undecided")),
+        ({"8x2": HARDLY_WORSE}, ("held", "held", "undecided")),
+    ],
+    ids=["both help", "few particles better", "short horizon better", "as good", "a quarter may be much worse"],
+)
+def test_particles_horizon_and_a_quarter_of_the_budget_have_verdicts(levels, expected, tmp_path, monkeypatch):
+    parts = found_parts("training_scaling", "paper", budget_scores(levels), tmp_path, monkeypatch)
+    assert tuple(parts[name].verdict for name in ("particles", "horizon", "quarter of the budget")) == expected
+
+
 @pytest.mark.parametrize(
     ("levels", "expected", "words"),
     [
@@ -177,8 +206,7 @@ def test_a_fixed_temperature_that_is_better_without_the_correction_is_undecided(
 )
 def test_more_search_than_the_full_budget_may_be_better(levels, expected, words, tmp_path, monkeypatch):
     names = [f"{n}x{h}" for n, h in training_scaling.GRIDS["paper"]]
-    levels = dict.fromkeys(names, 0.2) | {"16x4": 0.5} | levels
-    scores = {name: scores_about(v) if isinstance(v, float) else v for name, v in levels.items()}
+    scores = budget_scores(levels)
     finding = found("training_scaling", "paper", scores, tmp_path, monkeypatch)
     assert (finding.verdict, words in finding.sentence) == (expected, True), finding.sentence
     assert set(finding.details["not judged"]) == {"16x8", "32x4"}
