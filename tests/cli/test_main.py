@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tyro")
 
 from spo._version import __version__
-from spo.cli import main
+from spo.cli import environment_facts, main
 from spo.cli.commands import COMMANDS
 from spo.environments import boxoban
 
@@ -47,21 +47,56 @@ def test_python_m_spo_is_the_command_and_its_help_imports_no_jax():
     assert process.stdout == f"{__version__}\n"
 
 
-def test_envs_shows_sizes(capsys):
-    code, printed, _ = _run(capsys, "envs", "--filter", "cube")
-    assert code == 0
-    row = next(line for line in printed.splitlines() if line.strip().startswith("rubiks_cube"))
-    assert row.split() == ["rubiks_cube", "6x3x3", "18", "discrete", "20"]
+def test_envs_has_facts_in_every_row(capsys):
+    code, printed, _ = _run(capsys, "envs")
+    header, *rows = [line.split("\t") for line in printed.splitlines()]
+    assert (code, header) == (0, ["environment", "observation", "actions", "time limit"])
+    assert ["rubiks_cube", "6x3x3", "18 discrete", "20"] in rows
+    assert len(rows) > 15
+    assert all(len(row) == 4 and all(row) for row in rows)
+    _, printed, _ = _run(capsys, "envs", "--filter", "cube")
     assert "sokoban" not in printed
 
 
-def test_envs_builds_environments_of_other_libraries_only_on_request(capsys):
-    pytest.importorskip("jumanji")
-    _, printed, _ = _run(capsys, "envs", "--filter", "jumanji/game_2048")
-    assert "4 discrete" not in printed
-    _, printed, _ = _run(capsys, "envs", "--filter", "jumanji/game_2048", "--sizes")
-    assert "board 4x4" in printed
-    assert "4 discrete" in printed
+def test_envs_imports_no_library_of_environments():
+    """The facts are stored, so the list takes a fraction of a second."""
+    script = "import sys; from spo.cli import main; main(['envs'])\n"
+    script += "print(sorted({'jax', 'brax', 'jumanji'} & sys.modules.keys()))"
+    process = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert process.stdout.endswith("[]\n")
+
+
+def test_envs_names_what_is_not_installed(capsys, monkeypatch):
+    monkeypatch.setattr(environment_facts.importlib.util, "find_spec", lambda _: None)
+    _, printed, error = _run(capsys, "envs")
+    assert "brax" not in printed
+    assert "brax/...: The package brax is not installed: pip install -e" in error
+
+
+def test_a_library_of_another_version_is_asked(monkeypatch):
+    monkeypatch.setattr(environment_facts, "missing", lambda: {"jumanji": "", "gymnax": ""})
+    monkeypatch.setattr(environment_facts.importlib.metadata, "version", lambda _: "99")
+    monkeypatch.setattr(environment_facts, "_names_of", lambda _: ["brax/ant", "brax/new"])
+    monkeypatch.setattr(environment_facts, "compute", lambda name: environment_facts.Facts(name, "asked", ""))
+    found = environment_facts.list_facts()
+    assert (found["brax/ant"].observation, found["brax/new"].actions) == ("27", "asked")
+    assert "brax/humanoid" not in found
+
+
+@pytest.mark.parametrize(
+    "library",
+    ["built-in", *(pytest.param(name, marks=pytest.mark.slow) for name in environment_facts.LIBRARIES)],
+)
+def test_the_stored_facts_are_those_of_the_environments(library):
+    """`python tools/make_environment_facts.py` writes them."""
+    if library != "built-in":
+        pytest.importorskip(library)
+    stored = {
+        name: facts
+        for name, facts in environment_facts.list_facts().items()
+        if (name.partition("/")[0] if name.partition("/")[0] in environment_facts.LIBRARIES else "built-in") == library
+    }
+    assert stored == {name: environment_facts.compute(name) for name in stored}
 
 
 def test_envs_without_a_match_prints_a_sentence(capsys):
@@ -99,3 +134,12 @@ def test_download_of_an_unknown_split_prints_a_sentence(capsys, tmp_path, splits
     assert code == 2
     assert error.startswith("spo: ")
     assert "unfiltered-train" in error
+
+
+def test_a_reader_that_closes_the_pipe_early_gets_no_error():
+    script = "import sys, time; from spo.cli import main; time.sleep(0.5); main(['envs'])"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert b"Errno" not in process.stderr.read()
+    assert process.wait() == 141
+    process.stderr.close()

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from spo.environments import _adapters
 from spo.environments._adapters import jit_foreign
+from spo.training import run_log
 
 
 def test_other_libraries_are_traced_once():
@@ -32,3 +34,27 @@ def test_other_libraries_may_promote_ranks():
         with pytest.raises(ValueError, match="rank_promotion"):
             step(*arguments)
         assert jit_foreign(step)(*arguments).shape == (2, 3)
+
+
+def test_what_a_library_prints_is_logged_and_not_shown(monkeypatch, capfd, tmp_path):
+    """Python's output and that of compiled code, which writes to the file descriptor."""
+    (tmp_path / "noisy_library.py").write_text(
+        "import os, sys\nprint('from python')\nos.write(1, b'from C')\nos.write(2, b'an error')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with run_log.collecting() as log:
+        _adapters.require("noisy_library", extra="envs")
+        log.write_to(tmp_path / "run.log")
+    print("afterwards")
+    assert capfd.readouterr() == ("afterwards\n", "")
+    logged = (tmp_path / "run.log").read_text()
+    for words in ("noisy_library printed", "from python", "from C", "an error"):
+        assert words in logged
+
+
+def test_an_error_of_a_library_is_not_hidden(monkeypatch, tmp_path, capfd):
+    (tmp_path / "broken_library.py").write_text("print('before')\n1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        _adapters.require("broken_library", extra="envs")
+    assert capfd.readouterr() == ("", "")

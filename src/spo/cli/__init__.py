@@ -1,6 +1,7 @@
 """The command `spo`. `spo.cli.commands` lists its subcommands."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -26,18 +27,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         from spo.cli.commands import COMMANDS, PARSE_THEMSELVES
         from spo.cli.parsing import parse
+        from spo.training import run_log
     except ModuleNotFoundError as error:
         raise SystemExit(f"spo: The command line needs {error.name}: {install_hint('all')}.") from None
     try:
-        if arguments and arguments[0] in PARSE_THEMSELVES:
-            COMMANDS[arguments[0]](*arguments[1:])
-        else:
-            commands = {name: _deferred(command) for name, command in COMMANDS.items()}
-            parse(
-                lambda: tyro.extras.subcommand_cli_from_dict(
-                    commands, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
-                )
-            )()
+        with run_log.collecting():  # warnings of other libraries: a run stores them, other commands drop them
+            if arguments and arguments[0] in PARSE_THEMSELVES:
+                COMMANDS[arguments[0]](*arguments[1:])
+            else:
+                commands = {name: _deferred(command) for name, command in COMMANDS.items()}
+                parse(
+                    lambda: tyro.extras.subcommand_cli_from_dict(
+                        commands, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
+                    )
+                )()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: `spo runs | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
+        raise SystemExit(141) from None  # the code of a shell for a closed pipe
     except (ValueError, ImportError, OSError, NotImplementedError) as error:
         _exit(_sentence(error))
     except RuntimeError as error:

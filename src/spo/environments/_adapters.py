@@ -1,8 +1,14 @@
 """Helpers of the adapters to other libraries: imports, options, and arrays of one layout."""
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Collection, Iterable
+import io
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -11,18 +17,53 @@ import jax
 from spo.installation import install_hint
 from spo.types import PyTree
 
+#: Receives what other libraries print. It passes nothing on to the terminal; a run's log adds itself as a handler.
+LOG = logging.getLogger("spo.libraries")
+LOG.propagate = False
+LOG.addHandler(logging.NullHandler())
+
 
 def require(module: str, extra: str) -> ModuleType:
     """Imports `module`. The error names the extra of this package that installs it."""
+    if (loaded := sys.modules.get(module)) is not None:
+        return loaded
     package = module.partition(".")[0]
     try:
-        return importlib.import_module(module)
+        with output_to_log(package):
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # the library is installed and lacks a dependency of its own
         raise ModuleNotFoundError(
             f"The package {package} is not installed: {install_hint(extra)}.", name=package
         ) from error
+
+
+@contextlib.contextmanager
+def output_to_log(package: str) -> Iterator[None]:
+    """Sends what a library prints to the logger "spo.libraries", which a run's log collects.
+
+    The output of compiled code is included, which writes to the file descriptors of the process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):  # a process without this stream
+                original = os.dup(descriptor)
+                os.dup2(file.fileno(), descriptor)
+                stack.callback(os.close, original)
+                stack.callback(os.dup2, original, descriptor)
+        # A stream of Python need not be that of the process, in a notebook for example.
+        printed = stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        try:
+            yield
+        finally:
+            stack.close()
+            file.seek(0)
+            lines = printed.getvalue() + file.read().decode("utf-8", "replace")
+            if lines.strip():
+                LOG.warning("%s printed: %s", package, lines.strip())
 
 
 def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.checks import suggest_names
-from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
+from spo.environments._adapters import cast_like, check_options, jit_foreign, output_to_log, require, specs_of
 from spo.environments._mujoco_drawing import draw
 from spo.environments.spring import fused_environment
 from spo.environments.wrappers import EpisodeLimitState, episode_limit
@@ -168,7 +168,8 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     allowed = {parameter for constructor in constructors for parameter in _named_parameters(constructor)}
     check_options(f"brax/{name}", options, allowed - {"sys"} | {"time_limit", "backend", "physics"})
     try:
-        return brax_envs.get_environment(name, backend=backend, **options)
+        with output_to_log("brax"):  # MuJoCo reports what it would like to see changed in Brax's files
+            return brax_envs.get_environment(name, backend=backend, **options)
     except ValueError as error:
         raise ValueError(
             f"Brax cannot make {name!r} on the backend {backend!r} ({error}): try another one of {', '.join(BACKENDS)}."

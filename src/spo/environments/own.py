@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from spo.checks import check_arguments
 from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
 from spo.types import Action, ActionSpec, DiscreteActions, Environment, PRNGKey, State, Task, TimeStep
 
@@ -38,6 +39,7 @@ def own_maker(name: str) -> Callable[..., Task]:
     @functools.wraps(function)
     def make(**options: Any) -> Task:
         given = {option: _from_json(value, hints.get(option)) for option, value in options.items()}
+        check_arguments(function, given, owner=name)
         return to_task(calling_from_current_folder(function)(**given), f"The function {name} returned")
 
     return make

@@ -83,6 +83,8 @@ def collecting() -> Iterator[RunLog]:
         if file is not None or not any(part in filename for part in _INSTALLED):
             show(message, category, filename, lineno, file, line)
 
+    libraries = logging.getLogger("spo.libraries")  # what libraries print, which is no log record of theirs
+    libraries.addHandler(log)
     root.addHandler(log)  # a root logger without a handler writes to the terminal
     warnings.showwarning = show_warning
     _active = log
@@ -92,6 +94,7 @@ def collecting() -> Iterator[RunLog]:
         _active = None
         warnings.showwarning = show
         root.removeHandler(log)
+        libraries.removeHandler(log)
 
 
 @contextlib.contextmanager
