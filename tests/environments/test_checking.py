@@ -219,6 +219,11 @@ BROKEN = {
         "observation_spec[0] must be a jax.ShapeDtypeStruct",
         "jax.ShapeDtypeStruct((4,), jnp.float32)",
     ),
+    "int64_spec": (
+        lambda: corridor()._replace(observation_spec=jax.ShapeDtypeStruct((), int)),
+        "observation_spec is int64",
+        "write jnp.int32",
+    ),
     "step_is_no_function": (lambda: corridor()._replace(step=None), "step must be a function", "pass the function"),
 }
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.networks import boxoban_architecture, cube_architecture, make_q_network, mlp_architecture
+from spo.networks import cube_architecture, make_q_network, mlp_architecture
 from spo.types import ContinuousActions, DiscreteActions
 
 KEY = jax.random.key(2)
@@ -72,7 +72,9 @@ def test_dtype_is_that_of_the_computation_only():
     np.testing.assert_allclose(exact, rounded, atol=0.05)
 
 
-def test_a_grid_torso_refuses_continuous_actions():
-    network = make_q_network(CUBE, ContinuousActions(2), boxoban_architecture())
-    with pytest.raises(ValueError, match="use mlp_architecture"):
-        network.init(KEY, CUBE)
+def test_behind_a_torso_that_takes_no_action_the_head_does():
+    network = make_q_network(CUBE, ContinuousActions(2), cube_architecture(width=16, head_sizes=(8,)))
+    params = network.init(KEY, CUBE)
+    assert params["head"]["MLP_0"]["Dense_0"]["kernel"].shape == (16 + 2, 8)
+    stickers = jnp.zeros((6, 3, 3), int)
+    assert network.value(params, stickers, jnp.zeros(2)) != network.value(params, stickers, jnp.ones(2))

@@ -157,7 +157,7 @@ def test_an_error_in_a_callback_stops_training_and_closes_the_sinks(tmp_path: Pa
     sink = Recorder()
     with pytest.raises(ZeroDivisionError):
         loop.train(tiny_experiment(), tmp_path / "run", sinks=[Failing(), sink])
-    assert sink.calls == ["start", "close"]
+    assert sink.calls == ["start", "message", "close"]  # the message describes the network
 
 
 # --- Weights & Biases -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from spo.networks import ActorCritic, ActorCriticParams, Architecture
+from spo.networks import ActorCritic, ActorCriticParams, Architecture, Networks
 from spo.types import DEVICE_AXIS, Action, Array, Float, Metrics, PRNGKey, Task, TimeStep
 
 
@@ -14,7 +14,7 @@ class Setting(NamedTuple):
     """Everything that an algorithm receives besides its own hyper-parameters."""
 
     task: Task  # environments to train in, to evaluate in and to plan with
-    architecture: Architecture  # torso and heads of the networks
+    architecture: Architecture | Networks  # torso and heads of the networks, or a user's whole networks
     #: environment steps of the whole run: the length of learning-rate decay
     total_env_steps: float
     #: number of devices among which environments, replay and batches are split evenly

@@ -3,20 +3,15 @@
 import contextlib
 import inspect
 import re
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from spo.quoting import place_of, quote
 from spo.types import PyTree
-
-#: Packages whose frames are skipped in the search for the line that raised an error.
-_LIBRARIES = ("jax", "jaxlib", "numpy", "contextlib", "spo.environments._tracing", "spo.environments.checking")
-_LONGEST_QUOTE = 200
 
 
 class InvalidEnvironment(ValueError):
@@ -142,7 +137,7 @@ def quote_errors(name: str) -> Iterator[None]:
 
 
 def _sentence(name: str, error: Exception) -> str:
-    place = _place(error)
+    place = place_of(error)
     if isinstance(error, jax.errors.UnexpectedTracerError):
         return _leak_sentence(name, place)
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
@@ -150,9 +145,7 @@ def _sentence(name: str, error: Exception) -> str:
             f"{name} can't be traced by JAX{place}: it uses the value of an array in Python, where none exists yet. "
             "Replace `if` by jnp.where or jax.lax.cond, loops by jax.lax.scan, and numpy by jax.numpy."
         )
-    lines = str(error).strip().splitlines() or ["no message"]
-    quote = lines[0] if len(lines[0]) <= _LONGEST_QUOTE else lines[0][:_LONGEST_QUOTE] + " ..."
-    return f"{name} raised {type(error).__name__}{place}: {quote.rstrip('.')}. Mend this line of the environment."
+    return f"{name} raised {quote(error)}. Mend this line of the environment."
 
 
 def _leak_sentence(name: str, place: str) -> str:
@@ -160,17 +153,3 @@ def _leak_sentence(name: str, place: str) -> str:
         f"{name} has side effects{place}: it stores an array outside of itself. Return everything that a later call "
         "needs in the state, and write to no global, attribute or list."
     )
-
-
-def _place(error: Exception) -> str:
-    """Returns file and line of the last frame outside of libraries, as " (in FILE, line N)"."""
-    frames = [
-        (Path(frame.f_code.co_filename).name, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not _is_library(str(frame.f_globals.get("__name__", "")))
-    ]
-    return f" (in {frames[-1][0]}, line {frames[-1][1]})" if frames else ""
-
-
-def _is_library(module: str) -> bool:
-    return any(module == library or module.startswith(f"{library}.") for library in _LIBRARIES)

@@ -79,7 +79,7 @@ def check_environment(
         traces = _check_traces(environment)
         _check_steps(environment, traces, num_steps, max_steps_for_time_limit)
     except InvalidEnvironment as error:
-        raise InvalidEnvironment(f"Environment {environment.name!r}: {error}") from None
+        raise InvalidEnvironment(f"{_title(environment)}: {error}") from None
 
 
 def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> None:
@@ -93,13 +93,13 @@ def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> No
     for role, environment in (("evaluation", task.evaluation), ("model", task.model)):
         if environment.action_spec != task.train.action_spec:
             raise InvalidEnvironment(
-                f"Environment {environment.name!r}: the action_spec of task.{role} is {environment.action_spec}, that "
+                f"{_title(environment)}: the action_spec of task.{role} is {environment.action_spec}, that "
                 f"of task.train is {task.train.action_spec}: give all environments of a task the same action_spec."
             )
         difference = _difference("(state, time step)", expected, jax.eval_shape(environment.reset, key))
         if difference:
             raise InvalidEnvironment(
-                f"Environment {environment.name!r}: reset of task.train and of task.{role} differ: {difference}. "
+                f"{_title(environment)}: reset of task.train and of task.{role} differ: {difference}. "
                 "All environments of a task must have the same layout of states and observations."
             )
 
@@ -126,6 +126,8 @@ def _check_specs(environment: Environment) -> None:
                 "jax.ShapeDtypeStruct((4,), jnp.float32)."
             )
         _check_number_format(path, leaf.dtype)
+        if (inside := canonical(leaf).dtype) != leaf.dtype:
+            raise InvalidEnvironment(f"{path} is {leaf.dtype}, which JAX makes {inside}: write jnp.{inside}.")
 
 
 def _check_action_spec(spec: Any) -> None:
@@ -459,6 +461,10 @@ def _difference(root: str, expected: PyTree, found: PyTree, names: tuple[str, st
     if structures[0] != structures[1]:
         return f"{root} has other containers in {names[0]} than in {names[1]}, such as a list and a tuple, or None"
     return None
+
+
+def _title(environment: Environment) -> str:
+    return f"Environment {environment.name!r}" if environment.name else "Environment"
 
 
 def _describe(value: Any) -> str:

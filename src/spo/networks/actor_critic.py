@@ -1,7 +1,6 @@
 """Actor and critic as pure functions of one observation."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -9,38 +8,9 @@ import jax.numpy as jnp
 
 from spo.distributions import Distribution, categorical, tanh_gaussian
 from spo.networks.architectures import Architecture, paper_architecture
+from spo.networks.contract import ActionMask, ActorCritic, ActorCriticParams, Networks, ObservationSpec
 from spo.networks.heads import VALUE_GAIN, CategoricalHead, GaussianHead, ValueHead
-from spo.types import ActionSpec, Array, Bool, DiscreteActions, Float, Observation, PRNGKey, PyTree
-
-ObservationSpec: TypeAlias = PyTree[jax.ShapeDtypeStruct]
-ActionMask = Bool[Array, " A"] | None
-
-
-class ActorCriticParams(NamedTuple):
-    """Parameters in three groups.
-
-    `actor` receives gradients from the policy's loss only, and `critic` from the critic's loss only. A shared torso
-    receives the gradient of the sum of both losses. If actor and critic share nothing, `torso` is empty.
-    """
-
-    torso: PyTree[Array]
-    actor: PyTree[Array]
-    critic: PyTree[Array]
-
-
-class ActorCritic(NamedTuple):
-    """Functions of one observation. Use `jax.vmap` for batches."""
-
-    #: (key, observation spec) -> initial parameters
-    init: Callable[[PRNGKey, ObservationSpec], ActorCriticParams]
-    #: (params, observation, action_mask) -> parameters of the action distribution
-    actor: Callable[[ActorCriticParams, Observation, ActionMask], Any]
-    #: (params, observation) -> V(observation)
-    critic: Callable[[ActorCriticParams, Observation], Float[Array, ""]]
-    #: (params, observation, action_mask) -> both of the above, with a shared torso evaluated once
-    both: Callable[[ActorCriticParams, Observation, ActionMask], tuple[Any, Float[Array, ""]]]
-    #: family of the action distribution
-    distribution: Distribution
+from spo.types import ActionSpec, Array, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
 
 def blank(spec: ObservationSpec) -> Observation:
@@ -136,15 +106,18 @@ def separate_torsos(
 def make_network(
     observation_spec: ObservationSpec,
     action_spec: ActionSpec,
-    architecture: Architecture | None = None,
+    architecture: Architecture | Networks | None = None,
     *,
     value_gain: float = VALUE_GAIN,
 ) -> ActorCritic:
     """Returns an actor and a critic. Without `architecture`, it is the paper's for that kind of observation.
 
     Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
-    `value_gain` is the gain of the critic's last layer: with a small one, values start near 0.
+    `value_gain` is the gain of the critic's last layer: with a small one, values start near 0. `Networks` are returned
+    as they are.
     """
+    if isinstance(architecture, Networks):
+        return architecture.actor_critic
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     layers = (architecture.head_sizes, architecture.head_activation)
     value_head = ValueHead(*layers, dtype=architecture.dtype, gain=value_gain)

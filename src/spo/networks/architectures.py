@@ -1,4 +1,4 @@
-"""Torso and heads of the paper's networks for each kind of environment (appendix "Environments")."""
+"""Torso and heads of the networks: the paper's (appendix "Environments"), and a CNN for images."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from spo.networks.torsos import MLP, Activation, CubeTorso, ResNet, check_sizes
+from spo.networks.torsos import CNN, MLP, Activation, CubeTorso, ResNet, check_sizes, is_image
 from spo.types import PyTree
 
 
@@ -65,6 +65,22 @@ def boxoban_architecture(
     check_sizes("boxoban_architecture", head_sizes=head_sizes)
     torso = ResNet(channels=tuple(channels), num_cell_kinds=num_cell_kinds, dtype=dtype)
     return Architecture(torso, tuple(head_sizes), nn.relu, share_torso=True, dtype=dtype)
+
+
+def image_architecture(
+    channels: Sequence[int] = (32, 64, 64, 64), width: int = 256, dtype: DTypeLike = jnp.float32
+) -> Architecture:
+    """Returns a shared CNN for observations with images [height, width, channels], alone or beside other arrays."""
+    return Architecture(CNN(tuple(channels), width, dtype), (), nn.relu, share_torso=True, dtype=dtype)
+
+
+def default_architecture(
+    observation_spec: PyTree[jax.ShapeDtypeStruct], dtype: DTypeLike = jnp.float32
+) -> Architecture:
+    """Returns the paper's network, except for observations with images, of which the paper has none: a CNN."""
+    if any(map(is_image, jax.tree.leaves(observation_spec))):
+        return image_architecture(dtype=dtype)
+    return paper_architecture(observation_spec, dtype)
 
 
 def paper_architecture(observation_spec: PyTree[jax.ShapeDtypeStruct], dtype: DTypeLike = jnp.float32) -> Architecture:

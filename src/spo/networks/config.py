@@ -1,55 +1,82 @@
-"""Network configuration: sizes as plain data, and the architecture that they describe for an environment."""
+"""Network configuration: kind and sizes as plain data, and the network that they describe for an environment."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from spo.checks import PositiveInt, check_fields
+from spo.checks import PositiveInt, check_fields, shorten
+from spo.importing import OBJECT, name_of
 from spo.networks.architectures import (
     Architecture,
     boxoban_architecture,
     cube_architecture,
+    default_architecture,
+    image_architecture,
     mlp_architecture,
     paper_architecture,
 )
-from spo.networks.torsos import MLP, CubeTorso
+from spo.networks.contract import Networks
+from spo.networks.own import NetworkFunction, build_own_network, find_network
+from spo.networks.torsos import CNN, MLP, CubeTorso
 from spo.types import Environment, PyTree
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Sizes of the network. The kind of network follows from the environment's observations, as in the paper."""
+    """Kind and sizes of the network. By default the kind follows from the environment's observations."""
 
+    kind: str = "auto"
+    """Network: "auto" is the paper's, and a CNN for images; "paper" has no CNN; `module:function` is your own."""
     width: PositiveInt | None = None
-    """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations)."""
+    """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations), 256 after a CNN."""
     depth: PositiveInt | None = None
     """Number of layers; None: the paper's (2 for Rubik's cube, 4 for flat observations)."""
     channels: tuple[PositiveInt, ...] | None = None
-    """For grids such as Boxoban: channels of each group of the ResNet; None: the paper's (256, 256, 512, 512)."""
+    """Channels of each group of the ResNet for grids such as Boxoban (None: the paper's 256, 256, 512 and 512), or of
+    each layer of the CNN for images (None: 32, 64, 64 and 64)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the network's computation. Parameters are always float32."""
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="network.")
+        if self.channels == ():
+            raise ValueError("network.channels must have at least one number, got (): leave it out for the default.")
+        if self.kind not in ("auto", "paper") and ":" not in self.kind:
+            raise ValueError(
+                f'network.kind must be "auto", "paper" or the name of a function, module:function, got {self.kind!r}.'
+            )
+        sized = [name for name in ("width", "depth", "channels") if getattr(self, name) is not None]
+        if ":" in self.kind and sized:
+            raise ValueError(
+                f"network.{sized[0]} is a size of the default networks, and network.kind is {self.kind}: leave it out "
+                "and choose the sizes in your function."
+            )
 
 
-def make_architecture(environment: Environment, config: NetworkConfig) -> Architecture:
-    """Returns the paper's network for the environment in the sizes of `config`.
+def make_architecture(environment: Environment, config: NetworkConfig) -> Architecture | Networks:
+    """Returns the network for the environment in the kind and the sizes of `config`.
 
     With `channels`, a grid of any size gets a ResNet with the paper's heads.
     """
     dtype = jnp.dtype(config.dtype)
-    if config.channels is None:
-        architecture = paper_architecture(environment.observation_spec, dtype)
-    elif _is_grid(environment.observation_spec):
+    if ":" in config.kind:
+        function = find_network(config.kind)
+        specs = (environment.observation_spec, environment.action_spec)
+        return build_own_network(config.kind.removeprefix(OBJECT), function, *specs, dtype)
+    make_default = default_architecture if config.kind == "auto" else paper_architecture
+    architecture = make_default(environment.observation_spec, dtype)
+    if isinstance(architecture.torso, CNN):
+        return _sized_cnn(environment, config)
+    if config.channels is not None:
+        if not _is_grid(environment.observation_spec):
+            raise ValueError(
+                f"network.channels are those of a ResNet over a grid of cells such as Boxoban's, or of a CNN over "
+                f"images, and {environment.name} shows neither: leave them out; network.width and network.depth size "
+                "other networks."
+            )
         architecture = boxoban_architecture(config.channels, dtype=dtype)
-    else:
-        raise ValueError(
-            f"network.channels are those of a ResNet over a grid of cells such as Boxoban's, and {environment.name} "
-            "shows no such grid: leave them out; network.width and network.depth size other networks."
-        )
     if config.width is None and config.depth is None:
         return architecture
     if isinstance(architecture.torso, CubeTorso):
@@ -61,6 +88,33 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
         f"network.width and network.depth apply to the cube and to flat observations only, and {environment.name} "
         "shows a grid: leave them out (None) and set network.channels, one number for each group of the ResNet."
     )
+
+
+def network_config(network: NetworkConfig | NetworkFunction) -> tuple[NetworkConfig, NetworkFunction | None]:
+    """Returns the configuration of what `spo.train(network=...)` takes, and the function if it is one.
+
+    The kind of a function is its `module:function`, or `object:NAME` if that does not lead back to it. The second needs
+    `give_network` wherever the network is made.
+    """
+    if isinstance(network, NetworkConfig):
+        return network, None
+    if not callable(network):
+        raise ValueError(
+            f"network must be a NetworkConfig or a function (observation_spec, action_spec) -> network, got "
+            f"{shorten(network)}."
+        )
+    return NetworkConfig(kind=name_of(network)), network
+
+
+def _sized_cnn(environment: Environment, config: NetworkConfig) -> Architecture:
+    if config.depth is not None:
+        raise ValueError(
+            f"network.depth does not apply to images, and {environment.name} shows one: leave it out (None) and set "
+            "network.channels, one number for each layer of the CNN."
+        )
+    given = {"channels": config.channels, "width": config.width}
+    sizes: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
+    return image_architecture(**sizes, dtype=jnp.dtype(config.dtype))
 
 
 def _is_grid(observation_spec: PyTree[jax.ShapeDtypeStruct]) -> bool:

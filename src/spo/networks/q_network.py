@@ -1,56 +1,90 @@
 """Q functions as pure functions of one observation."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from spo.networks.actor_critic import ObservationSpec, apply_chain, blank, init_chain
+from spo.networks.actor_critic import apply_chain, blank, init_chain, init_module
 from spo.networks.architectures import Architecture, paper_architecture
+from spo.networks.contract import Networks, ObservationSpec, QNetwork
 from spo.networks.heads import ActionValuesHead, ValueHead
-from spo.types import Action, ActionSpec, Array, DiscreteActions, Float, Observation, PRNGKey, PyTree
+from spo.networks.torsos import MLP
+from spo.types import Action, ActionSpec, Array, ContinuousActions, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
-
-class QNetwork(NamedTuple):
-    """Q as functions of one observation. Twin critics are two sets of parameters."""
-
-    #: (key, observation spec) -> initial parameters
-    init: Callable[[PRNGKey, ObservationSpec], PyTree[Array]]
-    #: (params, observation, action) -> Q(observation, action), the action as the environment takes it
-    value: Callable[[PyTree[Array], Observation, Action], Float[Array, ""]]
-    #: (params, observation) -> Q(observation, .) of every action; None for continuous actions
-    all_values: Callable[[PyTree[Array], Observation], Float[Array, " A"]] | None
+#: Hidden layers of Q(s, a) behind a torso that takes no action, if the architecture's heads have none.
+JOINT_SIZES = (256, 256)
 
 
 def make_q_network(
-    observation_spec: ObservationSpec, action_spec: ActionSpec, architecture: Architecture | None = None
+    observation_spec: ObservationSpec, action_spec: ActionSpec, architecture: Architecture | Networks | None = None
 ) -> QNetwork:
     """Returns a Q function. Without `architecture`, it is the paper's network for that kind of observation.
 
-    For discrete actions, the network has one output per action. A continuous action is an input beside the observation.
-    The torso must then be one that flattens its input (`mlp_architecture`): action and state meet in the first layer.
+    For discrete actions, the network has one output per action. A continuous action is an input beside the observation:
+    of the first layer in an MLP, and of the head's first layer behind any other torso. `Networks` are returned as they
+    are.
     """
+    if isinstance(architecture, Networks):
+        if architecture.q_network is None:
+            raise ValueError(
+                "This algorithm learns Q(s, a) and the own network has none: return Networks(actor_critic, q_network), "
+                "or a torso (a Flax module from an observation to features), which serves every algorithm."
+            )
+        return architecture.q_network
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
+    if isinstance(action_spec, DiscreteActions):
+        return _values_of_all_actions(architecture, action_spec)
+    if isinstance(architecture.torso, MLP):
+        return _value_of_joint_input(architecture, action_spec)
+    return _value_of_joint_features(architecture, action_spec)
+
+
+def _values_of_all_actions(architecture: Architecture, action_spec: DiscreteActions) -> QNetwork:
     torso = architecture.torso
     layers = (architecture.head_sizes, architecture.head_activation)
+    head = ActionValuesHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
 
-    if isinstance(action_spec, DiscreteActions):
-        values_head = ActionValuesHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
+    def all_values(params: PyTree[Array], observation: Observation) -> Float[Array, " A"]:
+        return apply_chain(torso, head, params, observation)
 
-        def all_values(params: PyTree[Array], observation: Observation) -> Float[Array, " A"]:
-            return apply_chain(torso, values_head, params, observation)
-
-        return QNetwork(
-            init=lambda key, spec: init_chain(torso, values_head, key, blank(spec)),
-            value=lambda params, observation, action: all_values(params, observation)[action],
-            all_values=all_values,
-        )
-
-    value_head = ValueHead(*layers, dtype=architecture.dtype)
-    blank_action = jax.ShapeDtypeStruct((action_spec.size,), jnp.float32)
     return QNetwork(
-        init=lambda key, spec: init_chain(torso, value_head, key, blank((spec, blank_action))),
-        value=lambda params, observation, action: apply_chain(torso, value_head, params, (observation, action)),
+        init=lambda key, spec: init_chain(torso, head, key, blank(spec)),
+        value=lambda params, observation, action: all_values(params, observation)[action],
+        all_values=all_values,
+    )
+
+
+def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousActions) -> QNetwork:
+    """Returns head(torso((observation, action))), for a torso that flattens its input."""
+    torso = architecture.torso
+    head = ValueHead(architecture.head_sizes, architecture.head_activation, dtype=architecture.dtype)
+    return QNetwork(
+        init=lambda key, spec: init_chain(torso, head, key, blank((spec, _action(action_spec)))),
+        value=lambda params, observation, action: apply_chain(torso, head, params, (observation, action)),
         all_values=None,
     )
+
+
+def _value_of_joint_features(architecture: Architecture, action_spec: ContinuousActions) -> QNetwork:
+    """Returns head((torso(observation), action)). Without a hidden layer, Q would be linear in the action."""
+    torso = architecture.torso
+    sizes = tuple(architecture.head_sizes) or JOINT_SIZES
+    head = ValueHead(sizes, architecture.head_activation, dtype=architecture.dtype)
+
+    def init(key: PRNGKey, spec: ObservationSpec) -> PyTree[Array]:
+        key_torso, key_head = jax.random.split(key)
+        torso_params, features = init_module(torso, key_torso, blank(spec))
+        head_params, _ = init_module(head, key_head, (features, blank(_action(action_spec))))
+        return {"torso": torso_params, "head": head_params}
+
+    def value(params: PyTree[Array], observation: Observation, action: Action) -> Float[Array, ""]:
+        features = torso.apply({"params": params["torso"]}, observation)
+        output: Any = head.apply({"params": params["head"]}, (features, action))
+        return output
+
+    return QNetwork(init=init, value=value, all_values=None)
+
+
+def _action(action_spec: ContinuousActions) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((action_spec.size,), jnp.float32)

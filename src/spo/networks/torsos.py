@@ -10,13 +10,14 @@ layers (a ReLU halves the mean square), 1 for linear layers before a residual st
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from spo.types import Array, Float, Integer, Observation
+from spo.types import Array, Float, Integer, Observation, Shaped
 
 Activation = Callable[[Array], Array]
 
@@ -224,3 +225,49 @@ class ResNet(nn.Module):
             for _ in range(self.blocks_per_group):
                 x = ResidualBlock(layer, self.blocks_per_group * len(self.channels))(x)
         return jnp.ravel(nn.relu(x))
+
+
+# --- Images -----------------------------------------------------------------------------------------------------------
+
+#: Sides of the features at which convolutions stop to halve them.
+SMALLEST_SIDE = 8
+
+
+def is_image(leaf: Any) -> bool:
+    """Returns True for [height, width, channels] of at least 8 x 8: numbers in float32, bytes, or truth values."""
+    dtype = jnp.dtype(leaf.dtype)
+    has_kind = jnp.issubdtype(dtype, jnp.floating) or dtype in (jnp.dtype(jnp.uint8), jnp.dtype(jnp.bool_))
+    return has_kind and len(leaf.shape) == 3 and min(leaf.shape[:2]) >= 8
+
+
+class CNN(nn.Module):
+    """Convolutions over each image of an observation, then a layer over their features and all other numbers.
+
+    A layer has kernels of 3 x 3 and halves the image while both of its sides are over 8. Bytes are divided by 255.
+    """
+
+    channels: Sequence[int] = (32, 64, 64, 64)
+    width: int = 256
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_sizes("CNN", channels=self.channels, width=self.width)
+        if not self.channels:
+            raise ValueError("A CNN needs the channels of at least one layer, got none.")
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, observation: Observation) -> Float[Array, " width"]:
+        features = [
+            self._convolve(leaf) if is_image(leaf) else flatten(leaf).astype(self.dtype)
+            for leaf in jax.tree.leaves(observation)
+        ]
+        return nn.relu(dense(self.width, HIDDEN_GAIN, self.dtype)(jnp.concatenate(features)))
+
+    def _convolve(self, image: Shaped[Array, "height width channels"]) -> Float[Array, " F"]:
+        x = image.astype(self.dtype) / (255.0 if image.dtype == jnp.uint8 else 1.0)
+        for channels in self.channels:
+            stride = 2 if min(x.shape[:2]) > SMALLEST_SIDE else 1
+            kernel_init = nn.initializers.orthogonal(HIDDEN_GAIN)
+            x = nn.relu(nn.Conv(channels, (3, 3), stride, dtype=self.dtype, kernel_init=kernel_init)(x))
+        return jnp.ravel(x)

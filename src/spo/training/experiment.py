@@ -96,7 +96,8 @@ def from_json(data: dict[str, Any]) -> Experiment:
         **{
             **data,
             "config": _dataclass_from_json(config_type, data["config"]),
-            "network": _dataclass_from_json(NetworkConfig, data["network"]),
+            # Runs of versions without kinds of networks had the paper's.
+            "network": _dataclass_from_json(NetworkConfig, {"kind": "paper", **data["network"]}),
             "evaluation": _dataclass_from_json(EvaluationConfig, data["evaluation"]),
         }
     )

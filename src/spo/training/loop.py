@@ -311,6 +311,7 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
     path = None if folder is None else folder.path
     sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
+    sink.message(trainer.describe_network())
     if jax.default_backend() == "gpu" and not trainer.deterministic:
         sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
 

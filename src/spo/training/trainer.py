@@ -21,6 +21,7 @@ from spo.algorithms.registry import find_algorithm
 from spo.checks import MAX_INT
 from spo.environments.own import fill_mask
 from spo.networks.config import make_architecture
+from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
 from spo.training.tasks import make_task
@@ -78,6 +79,11 @@ class Trainer:
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a training state."""
         return abstract_state(self.init_fn, self.mesh)
+
+    def describe_network(self) -> str:
+        """Returns the kind and the number of parameters of the network, as a line for people."""
+        count = count_parameters(self.abstract_state.learner.params) // self.experiment.num_seeds
+        return describe_network(self.setting.architecture, self.experiment.network.kind, count)
 
     def init(self, key: PRNGKey) -> TrainState:
         """Returns the state before the first iteration."""

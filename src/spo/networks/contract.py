@@ -1,0 +1,58 @@
+"""Types of networks: an actor with a critic, a Q function, and both together, as pure functions of one observation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+
+from spo.distributions import Distribution
+from spo.types import Action, Array, Bool, Float, Observation, PRNGKey, PyTree
+
+ObservationSpec: TypeAlias = PyTree[jax.ShapeDtypeStruct]
+ActionMask = Bool[Array, " A"] | None
+
+
+class ActorCriticParams(NamedTuple):
+    """Parameters in three groups.
+
+    `actor` receives gradients from the policy's loss only, and `critic` from the critic's loss only. A shared torso
+    receives the gradient of the sum of both losses. If actor and critic share nothing, `torso` is empty.
+    """
+
+    torso: PyTree[Array]
+    actor: PyTree[Array]
+    critic: PyTree[Array]
+
+
+class ActorCritic(NamedTuple):
+    """Functions of one observation. Use `jax.vmap` for batches."""
+
+    #: (key, observation spec) -> initial parameters
+    init: Callable[[PRNGKey, ObservationSpec], ActorCriticParams]
+    #: (params, observation, action_mask) -> parameters of the action distribution
+    actor: Callable[[ActorCriticParams, Observation, ActionMask], Any]
+    #: (params, observation) -> V(observation)
+    critic: Callable[[ActorCriticParams, Observation], Float[Array, ""]]
+    #: (params, observation, action_mask) -> both of the above, with a shared torso evaluated once
+    both: Callable[[ActorCriticParams, Observation, ActionMask], tuple[Any, Float[Array, ""]]]
+    #: family of the action distribution
+    distribution: Distribution
+
+
+class QNetwork(NamedTuple):
+    """Q as functions of one observation. Twin critics are two sets of parameters."""
+
+    #: (key, observation spec) -> initial parameters
+    init: Callable[[PRNGKey, ObservationSpec], PyTree[Array]]
+    #: (params, observation, action) -> Q(observation, action), the action as the environment takes it
+    value: Callable[[PyTree[Array], Observation, Action], Float[Array, ""]]
+    #: (params, observation) -> Q(observation, .) of every action; None for continuous actions
+    all_values: Callable[[PyTree[Array], Observation], Float[Array, " A"]] | None
+
+
+class Networks(NamedTuple):
+    """Networks that a user has built whole. `make_network` and `make_q_network` return them as they are."""
+
+    actor_critic: ActorCritic
+    #: for MPO and SMC-ENT; None: the other algorithms use V
+    q_network: QNetwork | None = None

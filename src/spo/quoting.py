@@ -1,0 +1,28 @@
+"""Errors of a user's own functions, as one sentence with the place in the user's file."""
+
+import traceback
+from pathlib import Path
+
+#: Packages whose frames are skipped in the search for the line that raised an error.
+LIBRARIES = ("jax", "jaxlib", "numpy", "flax", "contextlib", "functools", "spo")
+LONGEST_QUOTE = 200
+
+
+def place_of(error: BaseException) -> str:
+    """Returns file and line of the last frame outside of libraries, as " (in FILE, line N)", or nothing."""
+    frames = [
+        (Path(frame.f_code.co_filename).name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in LIBRARIES
+    ]
+    return f" (in {frames[-1][0]}, line {frames[-1][1]})" if frames else ""
+
+
+def quote(error: BaseException) -> str:
+    """Returns type, place and first line of an error, such as "KeyError (in my_env.py, line 7): 'level'"."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    line = lines[0] if len(lines[0]) <= LONGEST_QUOTE else f"{lines[0][:LONGEST_QUOTE]} ..."
+    return f"{type(error).__name__}{place_of(error)}: {line.rstrip('.')}"
+
+
+__all__ = ["place_of", "quote"]
