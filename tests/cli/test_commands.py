@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -234,11 +235,34 @@ def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeyp
 # --- spo runs, spo export, and loading --------------------------------------------------------------------------------
 def test_runs_lists_it(run: Path, capsys):
     result = spo_command(capsys, "runs", str(run.parent))
-    row = next(line for line in result.out.splitlines() if line.strip().startswith("tiny"))
-    for words in ("rubiks_cube", "spo x 2", "192", "solved", "finished"):
-        assert words in row
+    header, row = (line.split("\t") for line in result.out.splitlines())
+    assert header == ["run", "task", "algorithm", "steps", "result", "started", "state"]
+    assert (row[:4], row[6]) == (["tiny", "rubiks_cube", "spo x 2", "192"], "finished")
+    assert row[4].startswith("solved")
     result = spo_command(capsys, "runs", str(run / "checkpoints"))
     assert (result.code, "There is no run in" in result.err) == (2, True)
+
+
+def test_runs_fits_a_terminal_and_can_be_filtered(run: Path, capsys, monkeypatch):
+    for options in (("--task", "cube"), ("--algorithm", "spo", "--sort", "result"), ("--since", "1d", "--reverse")):
+        assert "finished" in spo_command(capsys, "runs", str(run.parent), *options).out
+    for options in (("--task", "brax"), ("--algorithm", "ppo"), ("--since", "2999-01-01")):
+        result = spo_command(capsys, "runs", str(run.parent), *options)
+        assert (result.code, "None of the 1 runs" in result.err) == (2, True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = spo_command(capsys, "runs", str(run.parent)).out
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_damaged_run_is_listed_among_the_others(run: Path, capsys, tmp_path):
+    for name in ("good", "bad"):
+        shutil.copytree(run, tmp_path / name, ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "bad" / "summary.json").write_text("{")
+    result = spo_command(capsys, "runs", str(tmp_path))
+    states = {line.split("\t")[0]: line.split("\t")[-1] for line in result.out.splitlines()[1:]}
+    assert (result.code, states) == (0, {"good": "finished", "bad": "damaged"})
+    assert f"{tmp_path / 'bad'} is damaged" in result.err
 
 
 def test_train_starts_from_an_exported_file(run: Path, capsys, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("scipy")
 
-from spo.reports.formatting import format_duration, format_estimate, format_list, format_metric
+from spo.reports.formatting import format_count, format_duration, format_estimate, format_list, format_metric
 from spo.reports.stats import Estimate
 
 
@@ -36,3 +36,19 @@ def test_estimates():
 
 def test_lists():
     assert [format_list(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0"),
+        (192, "192"),
+        (999, "999"),
+        (999.9, "1 k"),
+        (303_104, "303 k"),
+        (100_590_336, "101 M"),
+        (2.1e9, "2.1 G"),
+    ],
+)
+def test_large_numbers_have_three_digits(number: float, words: str):
+    assert format_count(number) == words

@@ -22,7 +22,7 @@ def envs(*, filter: str = "") -> None:
         raise ValueError(f"No environment has {filter!r} in its name: `spo envs` lists all of them.")
     if facts:
         header = ("environment", "observation", "actions", "time limit")
-        print_table(header, [(name, *row) for name, row in facts.items()], cut="observation")
+        print_table(header, [(name, *row) for name, row in facts.items()], cut=("observation",))
     for name, reason in missing.items():
         print(f"{name}/...: {reason}", file=sys.stderr)
 

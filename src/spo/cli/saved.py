@@ -1,6 +1,7 @@
 """The commands that read saved runs: `spo evaluate`, `spo render`, `spo runs` and `spo export`."""
 
 import dataclasses
+import datetime
 import json
 import statistics
 import sys
@@ -12,6 +13,7 @@ from tyro.conf import arg
 
 if TYPE_CHECKING:
     from spo.cli.options import EvaluateOptions
+    from spo.reports.overview import Overview
     from spo.training.library import Agent
 
 RunArgument = Annotated[Path, arg(metavar="RUN")]
@@ -167,36 +169,59 @@ def render(
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 
 
-def runs(folder: Annotated[Path, arg(metavar="[FOLDER]")] = Path("runs"), /) -> None:
-    """List the runs in a folder.
+def runs(
+    folder: Annotated[Path, arg(metavar="[FOLDER]")] = Path("runs"),
+    /,
+    *,
+    task: str = "",
+    algorithm: str = "",
+    since: str = "",
+    sort: Literal["started", "run", "task", "algorithm", "steps", "result", "state"] = "started",
+    reverse: bool = False,
+) -> None:
+    """List the runs in a folder. In a file or a pipe the columns are separated by tabs.
 
     Args:
         folder: Folder with the runs, at any depth.
+        task: List only runs of tasks whose name contains this text, such as brax.
+        algorithm: List only runs of this algorithm.
+        since: List only runs that were started on this day or later: 2026-11-01, 2026-11-01T12:30, or 7d for the
+            last seven days.
+        sort: Column that decides the order. The best result comes first, and otherwise the smallest value.
+        reverse: Reverse the order.
     """
-    import rich
-    from rich.markup import escape
-    from rich.table import Column, Table
+    from spo.checks import printable
+    from spo.cli.tables import print_table
+    from spo.reports import overview
 
-    from spo.reports.run_report import latest_result
-    from spo.reports.runs import list_runs
-
-    found = list_runs(folder, warn=lambda message: print(message, file=sys.stderr))
+    after = overview.parse_since(since, datetime.datetime.now()) if since else float("-inf")
+    found = overview.list_overviews(folder)
     if not found:
         raise ValueError(f"There is no run in {folder}: `spo train` starts one.")
-    table = Table(Column("run", no_wrap=True), "task", "algorithm", "steps", "result", "started", "state", box=None)
-    for run in found:
-        num_seeds = run.config["num_seeds"]
-        cells = (
-            str(run.folder.relative_to(folder)),
-            run.config["task"],
-            run.config["algorithm"] + (f" x {num_seeds}" if num_seeds > 1 else ""),
-            f"{run.env_steps:,}",
-            latest_result(run),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started)),
-            "finished" if run.finished else f"at {run.env_steps / run.config['steps']:.0%}",
-        )
-        table.add_row(*map(escape, cells))
-    rich.print(table)
+    chosen = overview.sort(overview.select(found, task=task, algorithm=algorithm, since=after), sort)
+    if not chosen:
+        raise ValueError(f"None of the {len(found)} runs in {folder} is of this kind: leave out an option.")
+    header = ("run", "task", "algorithm", "steps", "result", "started", "state")
+    rows = [_cells(run, folder) for run in (reversed(chosen) if reverse else chosen)]
+    print_table(header, rows, cut=("task", "algorithm"), own_line=True)
+    for run in chosen:
+        if run.damage:
+            print(printable(f"spo: {run.folder} is damaged. {run.damage}"), file=sys.stderr)
+
+
+def _cells(run: "Overview", root: Path) -> tuple[str, ...]:
+    from spo.reports.formatting import format_count
+
+    brief = sys.stdout.isatty()  # programs read whole numbers, without commas
+    return (
+        str(run.folder.relative_to(root)),
+        run.task,
+        run.algorithm + (f" x {run.num_seeds}" if run.num_seeds > 1 else ""),
+        format_count(run.env_steps) if brief else str(run.env_steps),
+        run.result_text,
+        time.strftime("%Y-%m-%d" if brief else "%Y-%m-%d %H:%M", time.localtime(run.started)),
+        run.state,
+    )
 
 
 def export(

@@ -8,38 +8,42 @@ from spo.checks import printable
 
 GAP = 2
 """Spaces between two columns."""
+MINIMUM = 8
+"""Characters of a column that is cut off."""
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: str | None = None) -> None:
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, cut: Sequence[str], own_line: bool = False
+) -> None:
     """Prints rows of text under a header.
 
-    In a terminal, the columns are aligned. If they are wider than the terminal, the column named by `cut` is cut off,
-    or else the first cell of each row gets a line of its own. In a file or a pipe, the cells of a row are separated by
-    tabs, and nothing is cut off.
+    In a terminal, the columns are aligned. If they are wider than the terminal, the first cell of each row gets a line
+    of its own, with `own_line`, and the columns named by `cut` are cut off, the first of them first. In a file or a
+    pipe, the cells of a row are separated by tabs, and nothing is cut off.
     """
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in (header, *rows)]
-    if not sys.stdout.isatty():
-        lines: Iterator[str] = ("\t".join(row) for row in cells)
+    if sys.stdout.isatty():
+        lines = _align(cells, shutil.get_terminal_size().columns, [header.index(name) for name in cut], own_line)
     else:
-        lines = _align(cells, shutil.get_terminal_size().columns, None if cut is None else header.index(cut))
+        lines = ("\t".join(row) for row in cells)
     for line in lines:
         print(line)
 
 
-def _align(cells: list[list[str]], width: int, cut: int | None) -> Iterator[str]:
+def _align(cells: list[list[str]], width: int, cut: list[int], own_line: bool) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    excess = sum(widths) + GAP * (len(widths) - 1) - width
-    if excess > 0 and cut is not None:
-        widths[cut] = max(12, widths[cut] - excess)
-        cells = [[_cut(cell, widths[cut]) if i == cut else cell for i, cell in enumerate(row)] for row in cells]
-    own_line = excess > 0 and cut is None
+    own_line = own_line and sum(widths) + GAP * (len(widths) - 1) > width
+    excess = sum(widths[own_line:]) + GAP * (len(widths) - 1 + own_line) - width
+    for column in cut:
+        shorter = max(min(MINIMUM, widths[column]), widths[column] - max(0, excess))
+        excess -= widths[column] - shorter
+        widths[column] = shorter
     for row in cells:
-        padded = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+        padded = [_cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=True)]
         if own_line:
             yield row[0]
-            yield (" " * 2 * GAP + (" " * GAP).join(padded[1:])).rstrip()
-        else:
-            yield (" " * GAP).join(padded).rstrip()
+            padded[0] = " " * GAP
+        yield (" " * GAP).join(padded).rstrip()
 
 
 def _cut(cell: str, length: int) -> str:

@@ -24,6 +24,14 @@ def format_estimate(metric: str, estimate: Estimate) -> str:
     return value if math.isnan(estimate.low) else f"{value} ({low} to {high})"
 
 
+def format_count(number: float) -> str:
+    """Formats a large number with three digits and its unit: 950, 303 k, 1.52 M, 2.1 G."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{float(f'{number / size:.3g}'):g} {unit}"
+    return f"{number:g}"
+
+
 def format_duration(seconds: float) -> str:
     """Formats a duration with its two largest units."""
     hours, rest = divmod(round(seconds), 3600)
