@@ -76,20 +76,31 @@ def to_task(environment: Any, origin: str) -> Task:
     if isinstance(environment, Environment):
         return Task(train=environment, evaluation=environment, model=environment)
     raise ValueError(
-        f"{origin} a {type(environment).__name__}: it must be a spo.types.Environment or a spo.types.Task."
+        f"{origin} an object of type {type(environment).__name__}: it must be a spo.types.Environment or a "
+        "spo.types.Task."
     )
 
 
 # --- Defaults of what an environment may leave out --------------------------------------------------------------------
 
 
-def complete(task: Task, name: str) -> Task:
-    """Returns the task with a name for each environment without one, and with masks where there are none."""
-    return Task(*(_complete(environment, name) for environment in task))
+def with_names(task: Task, name: str) -> Task:
+    """Returns the task with a name for each environment that has none."""
+    return _map_roles(lambda environment: environment if environment.name else environment._replace(name=name), task)
 
 
-def _complete(environment: Environment, name: str) -> Environment:
-    environment = environment if environment.name else environment._replace(name=name)
+def with_masks(task: Task) -> Task:
+    """Returns the task with masks in every time step of discrete actions: all actions are allowed without one."""
+    return _map_roles(_with_masks, task)
+
+
+def _map_roles(function: Callable[[Environment], Environment], task: Task) -> Task:
+    """Applies a function to each role. Roles that are the same environment stay the same one."""
+    mapped = {id(environment): function(environment) for environment in task}
+    return Task(*(mapped[id(environment)] for environment in task))
+
+
+def _with_masks(environment: Environment) -> Environment:
     spec = environment.action_spec
     if not isinstance(spec, DiscreteActions):
         return environment
@@ -132,4 +143,13 @@ def describe_specs(environment: Environment) -> dict[str, Any]:
     }
 
 
-__all__ = ["complete", "describe_specs", "fill_mask", "is_own", "option_types", "own_maker", "to_task"]
+__all__ = [
+    "describe_specs",
+    "fill_mask",
+    "is_own",
+    "option_types",
+    "own_maker",
+    "to_task",
+    "with_masks",
+    "with_names",
+]

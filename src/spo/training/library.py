@@ -1,27 +1,27 @@
-"""Training as a function call, `spo.train(environment, steps=1e5)`, and agents of saved runs, `spo.load(folder)`."""
+"""Training as a function call, `spo.train(env, steps=1e5)`, and agents of saved runs, `spo.load(path)`."""
 
-import functools
 import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypedDict, Unpack
 
-import jax
-import jax.numpy as jnp
-
-from spo import environments
-from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config
 from spo.algorithms.spo import SPOConfig
+from spo.environments.own import to_task
+from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig
+from spo.reports.runs import read_records
+from spo.training import loop
+from spo.training.agents import Agent, Learners, make_agent, select_seed
+from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.experiment import EvaluationConfig, Experiment
-from spo.training.loop import run
 from spo.training.records import Record
-from spo.training.run_folder import load_learner
+from spo.training.run_folder import RunFolder, find_origin, load_learner, make_origin
 from spo.training.sinks.base import Sink
+from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
-from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
+from spo.types import Environment, Task
 
 #: Settings of SPO for small or cheap environments. They need fewer steps than those of the paper, `SPOConfig()`.
 SMALL = SPOConfig(
@@ -30,147 +30,212 @@ SMALL = SPOConfig(
 PAPER_NETWORK = NetworkConfig()
 FEW_EVALUATIONS = EvaluationConfig(num_evaluations=10, final_episodes=128)
 
+#: An environment, a task, a name, or a function that returns an environment or a task.
+EnvironmentLike = Task | Environment | str | Callable[..., Task | Environment]
 
-class Agent(NamedTuple):
-    """A trained agent: a function that chooses actions, its parameters and the results of its training."""
 
-    #: (key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the environment; jitted.
-    #: Without search the state is not used and may be None.
-    act: Callable[..., Action]
-    #: Network parameters, those of the best evaluation.
-    params: Any
-    #: Results of the training, as described in `train`.
-    summary: dict[str, Any]
+class Settings(TypedDict, total=False):
+    """Settings of `train` that most calls leave out."""
+
+    evaluation: EvaluationConfig  # number and length of the evaluations
+    num_devices: int | None  # devices that share the work, 1 by default; None: all
+    task_options: dict[str, Any]  # options of an environment that is given by name
+    logs_per_evaluation: int  # records of training metrics from one evaluation to the next
+    skip_nonfinite_updates: bool  # skip updates that are not finite, instead of stopping at the first
+    start_from: str | Path | None  # file of a saved agent, whose parameters are the first ones; needs `run`
+    deterministic: bool  # the same bits in every run on a GPU too, by slower operations
+    checkpoint_seconds: float  # the least time between two checkpoints; 60 by default
 
 
 def train(
-    environment: Task | Environment | str,
+    env: EnvironmentLike,
     steps: float = 1e5,
     *,
+    run: str | Path | None = None,
+    resume: bool = False,
     seed: int = 0,
+    num_seeds: int = 1,
     algorithm: str = "spo",
     config: Any = None,
     network: NetworkConfig = PAPER_NETWORK,
-    evaluation: EvaluationConfig = FEW_EVALUATIONS,
+    callback: loop.Callback | None = None,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
+    progress: bool = True,
+    **settings: Unpack[Settings],
 ) -> Agent:
     """Trains on an environment and returns the agent with the parameters of the best evaluation.
 
-    Its summary has the learning curve (`evaluations`), means over episodes before training (`initial`) and with the
-    best parameters (`final`, and `final_policy_only` without search), `env_steps` and `wall_seconds`.
+    It is the training of `spo train`, in the same loop: the same settings give the same bits. Compiled programs are
+    stored, so a second call starts faster.
+
+    The summary of the agent has the learning curve (`evaluations`), means over episodes before training (`initial`) and
+    with the best parameters (`final`, and `final_policy_only` without search), `env_steps` and `wall_seconds`. They are
+    means over the seeds. With `run`, the summary has the entries of summary.json as well.
 
     Args:
-      environment: a task; or an environment for training, evaluation and planning; or a name from `spo envs`.
+      env: an environment for training, evaluation and planning; or a task; or a function that returns one of them; or a
+        name, from `spo envs` or `module:function`.
       steps: number of environment steps. The run can be slightly longer: it ends with a whole interval.
+      run: folder for settings, metrics, TensorBoard and checkpoints, as `spo train --run` writes it. None: in memory.
+      resume: continue the run in the folder `run` from its last checkpoint, with the same settings as before.
       seed: random seed.
+      num_seeds: number of independent seeds to train side by side. The agent returned is that of the first one;
+        `spo.load(path, member=1)` returns the second.
       algorithm: name of the algorithm.
       config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
       network: sizes of the network.
-      evaluation: number and length of the evaluations.
+      callback: called after each interval with its metrics and a handle, whose `stop()` ends training.
       on_evaluation: receives the means of every evaluation during training; for example `print`.
+      progress: show the progress on the terminal.
+      **settings: see `Settings`.
     """
     started_at = time.perf_counter()
-    task = _to_task(environment)
+    further, start_from, of_loop = _split(settings)
+    name, task = _name_and_task(env)
     experiment = Experiment(
-        task=task.train.name,
+        task=name,
         algorithm=algorithm,
         steps=steps,
         seed=seed,
-        num_devices=1,
+        num_seeds=num_seeds,
         config=config if config is not None else SMALL if algorithm == "spo" else default_config(algorithm),
         network=network,
-        evaluation=evaluation,
+        **{"num_devices": 1, "evaluation": FEW_EVALUATIONS, **further},
     )
-    trainer = Trainer(experiment, task)
-    evaluations = _Evaluations(on_evaluation)
-    state = run(trainer, sinks=[evaluations], started_at=started_at)
-    summary = evaluations.summary() | {"wall_seconds": state.progress.wall_seconds}
-    return make_agent(trainer.algorithm, select_seed(state.best_learner, 0), summary)
+    curve = _Curve(on_evaluation)
+    sinks = [curve, *_display(progress)]
+    callbacks = [] if callback is None else [callback]
+    if run is not None:
+        options: dict[str, Any] = {"task": task, "resume": resume, "start_from": start_from, **of_loop}
+        loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
+        return load(run, env=task)
+    if resume or start_from is not None:
+        raise ValueError("resume and start_from need the folder of the run: add run=FOLDER.")
+    experiment, task = prepare_task(experiment, task)
+    enable_compilation_cache()
+    trainer = Trainer(experiment, task, deterministic=settings.get("deterministic", False))
+    state = loop.run(trainer, sinks=sinks, callbacks=callbacks, started_at=started_at)
+    summary = summarise_curve(curve.records) | {"wall_seconds": state.progress.wall_seconds}
+    learners = Learners(state.best_learner, make_origin(experiment, "best", state.progress))
+    return make_agent(trainer.algorithm, select_seed(state.best_learner, 0), summary, learners)
 
 
-def load(run: str | Path, *, which: Literal["best", "last"] = "best", member: int = 0) -> Agent:
+def load(
+    run: str | Path,
+    *,
+    env: EnvironmentLike | None = None,
+    which: Literal["best", "last"] | None = None,
+    member: int = 0,
+) -> Agent:
     """Returns the agent of a saved run.
 
+    The run of an own environment `module:function` imports this module. The run of an environment that was given as an
+    object needs the object again.
+
     Args:
-      run: a folder that `spo train` wrote, or a file that `spo export` wrote.
-      which: the parameters of the best evaluation, or the last ones.
+      run: a folder that `spo train` or `spo.train` wrote, or a file that `spo export` or `Agent.save` wrote.
+      env: the environment that was given to `spo.train` as an object.
+      which: the parameters of the best evaluation, or the last ones. None: those of the file, or the best of a folder.
       member: number of the seed, from 0, in a run with several seeds.
     """
-    experiment, learner = load_learner(Path(run), which)
-    summary_path = Path(run) / "summary.json"  # an exported file has none
-    summary = json.loads(summary_path.read_text("utf-8")) if summary_path.exists() else {}
-    return make_agent(Trainer(experiment).algorithm, select_seed(learner, member), summary)
+    path = Path(run)
+    task = None if env is None else _name_and_task(env)[1]
+    experiment, learner = load_learner(path, which, task)
+    learners = Learners(learner, find_origin(path, which))
+    algorithm = Trainer(experiment, task).algorithm
+    return make_agent(algorithm, select_seed(learner, member), _read_summary(path), learners)
 
 
-def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any]) -> Agent:
-    """Returns an agent with the learner of one seed."""
-
-    @functools.partial(jax.jit, static_argnames=("use_search", "greedy"))
-    def act(
-        learner: Any, key: PRNGKey, state: State, timestep: TimeStep, *, use_search: bool = True, greedy: bool = False
-    ) -> Action:
-        batch_of_one = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, timestep))
-        actions = algorithm.act(learner, key, *batch_of_one, use_search=use_search, greedy=greedy)
-        return jax.tree.map(lambda x: x[0], actions)
-
-    # The learner is an argument of the compiled function, not a constant inside it.
-    return Agent(functools.partial(act, learner), learner.params, summary)
+# --- Arguments --------------------------------------------------------------------------------------------------------
 
 
-def select_seed(learner: Any, seed: int) -> Any:
-    """Returns the learner of one seed from leaves [seed, ...]."""
-    num_seeds = jax.tree.leaves(learner)[0].shape[0]
-    if not 0 <= seed < num_seeds:  # JAX would use the nearest valid index
-        raise ValueError(f"There are {num_seeds} seed(s), counted from 0: there is no member {seed}.")
-    return jax.tree.map(lambda leaf: leaf[seed], learner)
+def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, Any]]:
+    """Splits settings into those of the experiment, the file to start from, and the rest, which `loop.train` takes."""
+    unknown = sorted(settings.keys() - Settings.__annotations__.keys())
+    if unknown:
+        known = ", ".join(sorted(Settings.__annotations__))
+        raise ValueError(f"spo.train has no argument {', '.join(unknown)}: besides the usual ones it takes {known}.")
+    of_loop = {name: value for name, value in settings.items() if name in ("deterministic", "checkpoint_seconds")}
+    of_experiment = {name: value for name, value in settings.items() if name not in (*of_loop, "start_from")}
+    start_from = settings.get("start_from")
+    return of_experiment, None if start_from is None else Path(start_from), of_loop
 
 
-class _Evaluations(Sink):
-    """Collects the evaluations of a run with one seed."""
+def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:
+    """Returns the name that the run stores, and the environments if this name can't make them."""
+    if isinstance(env, str):
+        return env, None
+    if callable(env) and not isinstance(env, Environment | Task):
+        name = name_of(env)
+        return (name, None) if is_import_name(name) else (name, to_task(env(), f"The function {name} returned"))
+    task = to_task(env, "Can't train on")
+    return f"{OBJECT}{task.train.name or 'environment'}", task
+
+
+def _display(progress: bool) -> list[Sink]:
+    if not progress:
+        return []
+    from spo.training.sinks.display import make_display
+
+    return [make_display()]
+
+
+# --- Results ----------------------------------------------------------------------------------------------------------
+
+
+class _Curve(Sink):
+    """Collects the evaluations of a run."""
 
     def __init__(self, on_evaluation: Callable[[dict[str, float]], None] | None):
         self._on_evaluation = on_evaluation
-        self._initial: dict[str, float] = {}
-        self._curve: list[dict[str, float]] = []
-        self._final: Record = {}
+        self.records: list[Record] = []
 
     def log(self, records: Sequence[Record]) -> None:
-        (record,) = records
-        if record["kind"] == "final":
-            self._final = record
-        elif record["kind"] == "evaluation" and record["iteration"] == 0:
-            self._initial = _means(record, "episode")
-        elif record["kind"] == "evaluation":
-            self._curve.append({"env_steps": record["env_steps"], **_means(record, "episode")})
-            if self._on_evaluation is not None:
-                self._on_evaluation(self._curve[-1])
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "env_steps": self._final["env_steps"],
-            "initial": self._initial,
-            "final": _means(self._final, "episode"),
-            "final_policy_only": _means(self._final, "policy_only"),
-            "evaluations": self._curve,
-        }
+        self.records += [record for record in records if record["kind"] != "train"]
+        first = records[0]
+        if self._on_evaluation is not None and first["kind"] == "evaluation" and first["iteration"] > 0:
+            self._on_evaluation(_point(records))
 
 
-def _means(record: Record, prefix: str) -> dict[str, float]:
-    """Returns the metrics "prefix/..." of a record, without the prefix."""
-    metrics = record["metrics"].items()
-    return {name.removeprefix(f"{prefix}/"): value for name, value in metrics if name.startswith(f"{prefix}/")}
+def summarise_curve(records: Sequence[Record]) -> dict[str, Any]:
+    """Returns the learning curve of a run, and the results at its start and at its end, as means over seeds."""
+    evaluations: dict[int, list[Record]] = {}
+    for record in records:
+        if record["kind"] == "evaluation":
+            evaluations.setdefault(record["iteration"], []).append(record)
+    final = [record for record in records if record["kind"] == "final"]
+    curve = [_point(evaluations[iteration]) for iteration in sorted(evaluations) if iteration > 0]
+    last = final or [record for record in records if record["kind"] == "evaluation"][-1:]
+    return {
+        "env_steps": last[0]["env_steps"] if last else 0,
+        "initial": _means(evaluations.get(0, []), "episode"),
+        "final": _means(final, "episode"),
+        "final_policy_only": _means(final, "policy_only"),
+        "evaluations": curve,
+    }
 
 
-def _to_task(environment: Task | Environment | str) -> Task:
-    if isinstance(environment, str):
-        return environments.make(environment)
-    if isinstance(environment, Environment):
-        return Task(train=environment, evaluation=environment, model=environment)
-    if isinstance(environment, Task):
-        return environment
-    raise ValueError(
-        f"Can't train on a {type(environment).__name__}: give a spo.types.Task, a spo.types.Environment or a name."
-    )
+def _read_summary(path: Path) -> dict[str, Any]:
+    """Returns the results of a run folder as `train` returns them. A file has none."""
+    folder = RunFolder(path)
+    if not folder.metrics_path.exists():
+        return {}
+    summary = json.loads(folder.summary_path.read_text("utf-8")) if folder.summary_path.exists() else {}
+    return summary | summarise_curve(read_records(folder.metrics_path))
 
 
-__all__ = ["SMALL", "Agent", "load", "make_agent", "train"]
+def _point(records: Sequence[Record]) -> dict[str, float]:
+    return {"env_steps": records[0]["env_steps"], **_means(records, "episode")}
+
+
+def _means(records: Sequence[Record], prefix: str) -> dict[str, float]:
+    """Returns the metrics "prefix/..." as means over the records, without the prefix."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record["metrics"].items():
+            if name.startswith(f"{prefix}/"):
+                values.setdefault(name.removeprefix(f"{prefix}/"), []).append(value)
+    return {name: sum(each) / len(each) for name, each in values.items()}
+
+
+__all__ = ["SMALL", "Agent", "EnvironmentLike", "Settings", "load", "make_agent", "summarise_curve", "train"]

@@ -36,8 +36,9 @@ from spo.training.run_state import Progress, RunState, keep_best
 from spo.training.sinks.base import RunInfo, Sink, SinkGroup
 from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.tensorboard import TensorBoard
+from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
-from spo.types import PRNGKey
+from spo.types import PRNGKey, Task
 
 
 class Handle:
@@ -111,6 +112,7 @@ def train(
     experiment: Experiment,
     folder: Path,
     *,
+    task: Task | None = None,
     sinks: Sequence[Sink] = (),
     callbacks: Sequence[Callback] = (),
     resume: bool = False,
@@ -123,6 +125,7 @@ def train(
     Args:
       experiment: the settings.
       folder: a new folder; with `resume`, the folder of a run of the same experiment.
+      task: the environments, if they can't be made by name.
       sinks: receivers of records and messages, beside the files of the folder.
       callbacks: functions that are called after each interval, in process 0. Each can stop the run.
       resume: continue from the last checkpoint. On the same machine, the run ends with the same bits as a run that was
@@ -138,6 +141,7 @@ def train(
     of the first iteration; the iterations of an interval are taken to be equally long.
     """
     started_at = time.perf_counter()
+    experiment, task = prepare_task(experiment, task)
     run_folder = _open_to_resume(folder, experiment, start_from) if resume else RunFolder.unused(folder)
     if resume and run_folder.summary_path.exists():
         sink = SinkGroup(sinks if processes.is_first() else [])
@@ -145,7 +149,7 @@ def train(
         return json.loads(run_folder.summary_path.read_text())
     with run_log.collecting() as log:
         enable_compilation_cache()
-        trainer = Trainer(experiment, deterministic=deterministic)
+        trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)
         if not resume:  # only here: settings that are refused must not leave a folder behind
             if start_from is not None:

@@ -8,7 +8,7 @@ import platform
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -18,7 +18,9 @@ from spo.provenance import git_commit
 from spo.reports.runs import flatten, read_config, read_starts
 from spo.training import checkpoints, exports, processes
 from spo.training.experiment import Experiment, from_json, to_json
+from spo.training.run_state import Progress
 from spo.training.trainer import Trainer
+from spo.types import Task
 
 #: Packages whose versions environment.json records, because a result may depend on them.
 PACKAGES = ("spo-jax", "jax", "jaxlib", "flax", "optax", "flashbax", "mctx", "brax", "jumanji", "orbax-checkpoint")
@@ -147,41 +149,72 @@ def load_experiment(source: Path) -> Experiment:
     return RunFolder.open(source).experiment
 
 
-def load_learner(source: Path, which: Literal["best", "last"]) -> tuple[Experiment, Any]:
+def load_learner(
+    source: Path, which: Literal["best", "last"] | None = None, task: Task | None = None
+) -> tuple[Experiment, Any]:
     """Returns the settings of a run and its learner, on one device; its leaves are [seed, ...].
 
     Args:
-      source: the folder of the run, or a file that `spo export` wrote.
-      which: the parameters of the best evaluation, or the last ones. A file holds one of the two.
+      source: the folder of the run, or a file that `spo export` or `agent.save` wrote.
+      which: the parameters of the best evaluation, or the last ones. A file holds one of the two. None: those of the
+        file, or the best ones of a folder.
+      task: the environments, if they can't be made by name.
     """
-    if which not in ("best", "last"):
+    if which not in ("best", "last", None):
         raise ValueError(f"which must be 'best' or 'last', got {which!r}.")
     # A learner is the same on every device, so one device can read it however many have trained it.
     experiment = dataclasses.replace(load_experiment(source), num_devices=1)
-    abstract = Trainer(experiment).abstract_state.learner
+    abstract = Trainer(experiment, task).abstract_state.learner
     if Path(source).is_file():
         exported = exports.read_header(source)["which"]
-        if exported != which:
+        if which not in (None, exported):
             raise ValueError(f"{source} holds the {exported} parameters of its run, not the {which} ones.")
         return experiment, exports.read_learner(source, abstract)
-    return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which)
+    return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which or "best")
+
+
+class Origin(NamedTuple):
+    """Settings and length of the training from which a learner comes."""
+
+    experiment: Experiment
+    which: Literal["best", "last"]  # the parameters of the best evaluation, or the last ones
+    iterations: tuple[int, ...]  # of each seed
+    env_steps: tuple[int, ...]  # of each seed
+
+
+def find_origin(source: Path, which: Literal["best", "last"] | None = None) -> Origin:
+    """Returns the origin of the learner that `load_learner` loads."""
+    if Path(source).is_file():
+        header = exports.read_header(source)
+        iterations, env_steps = tuple(header["iteration"]), tuple(header["env_steps"])
+        return Origin(load_experiment(source), header["which"], iterations, env_steps)
+    run = RunFolder.open(source)
+    return make_origin(run.experiment, which or "best", checkpoints.restore_progress(run.checkpoints_path))
+
+
+def make_origin(experiment: Experiment, which: Literal["best", "last"], progress: Progress) -> Origin:
+    """Returns the origin of the best or the last learner of a run."""
+    last = (progress.iteration,) * len(progress.best_scores)
+    iterations = progress.best_iterations if which == "best" else last
+    return Origin(experiment, which, iterations, tuple(i * progress.env_steps_per_iteration for i in iterations))
+
+
+def save_learner(target: Path, learner: Any, origin: Origin) -> None:
+    """Writes a learner, whose leaves are [seed, ...], to one small file: arrays by name and a JSON header."""
+    header = {
+        "spo_version": __version__,
+        "which": origin.which,
+        "iteration": list(origin.iterations),
+        "env_steps": list(origin.env_steps),
+        "experiment": to_json(origin.experiment),
+    }
+    exports.write_learner(Path(target), learner, header)
 
 
 def export_learner(folder: Path, target: Path, which: Literal["best", "last"] = "best") -> None:
     """Writes the learner of a run, without its replay, to one small file from which another run can start."""
-    run = RunFolder.open(folder)
     _, learner = load_learner(folder, which)
-    progress = checkpoints.restore_progress(run.checkpoints_path)
-    best = which == "best"
-    iteration = list(progress.best_iterations) if best else [progress.iteration] * len(progress.best_scores)
-    header = {
-        "spo_version": __version__,
-        "which": which,
-        "iteration": iteration,
-        "env_steps": [i * progress.env_steps_per_iteration for i in iteration],
-        "experiment": to_json(run.experiment),
-    }
-    exports.write_learner(target, learner, header)
+    save_learner(target, learner, find_origin(folder, which))
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 import dataclasses
 
 from spo import environments
-from spo.environments.own import complete, describe_specs, is_own
+from spo.environments.checking import check_environment
+from spo.environments.own import describe_specs, is_own, with_masks, with_names
 from spo.reports.runs import flatten
 from spo.training.experiment import Experiment
 from spo.types import Task
@@ -19,19 +20,32 @@ def make_task(experiment: Experiment, task: Task | None = None) -> Task:
       task: the environments, if they can't be made by name. `experiment.task` is then only a label.
     """
     name = experiment.task
-    task = environments.make(name, **experiment.task_options) if task is None else task
-    task = complete(task, name.rpartition(":")[2])
+    task = with_masks(_make(experiment) if task is None else with_names(task, _label(experiment)))
     if is_own(name) and experiment.specs is not None:
         _check_specs(name, experiment.specs, describe_specs(task.train))
     return task
 
 
-def prepare_task(experiment: Experiment, task: Task | None = None) -> tuple[Experiment, Task]:
-    """Makes the task for a start of a run. Checks an own environment, and stores its specs in the experiment."""
-    task = make_task(experiment, task)
+def prepare_task(experiment: Experiment, task: Task | None = None) -> tuple[Experiment, Task | None]:
+    """Makes and checks an own environment before its run starts, and stores its specs in the experiment.
+
+    The other environments are returned as they are: `make_task` makes them, and tests have checked them.
+    """
     if not is_own(experiment.task):
         return experiment, task
+    task = _make(experiment) if task is None else with_names(task, _label(experiment))
+    check_environment(task)
+    task = make_task(experiment, task)
     return dataclasses.replace(experiment, specs=describe_specs(task.train)), task
+
+
+def _make(experiment: Experiment) -> Task:
+    return with_names(environments.make(experiment.task, **experiment.task_options), _label(experiment))
+
+
+def _label(experiment: Experiment) -> str:
+    """Returns the name of an environment that has none: that of the function which makes it."""
+    return experiment.task.rpartition(":")[2]
 
 
 def _check_specs(name: str, stored: dict, now: dict) -> None:

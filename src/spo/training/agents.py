@@ -1,0 +1,89 @@
+"""Trained agents: a function that chooses actions, with its parameters and results. `save` writes one to a file."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from spo.algorithms.base import Algorithm
+from spo.reports.formatting import format_metric
+from spo.training.run_folder import Origin, save_learner
+from spo.types import Action, PRNGKey, State, TimeStep
+
+
+class Learners(NamedTuple):
+    """The learners of all seeds of a run, and their origin: the content of a saved agent."""
+
+    #: leaves are [seed, ...]
+    learner: Any
+    #: settings and length of their training
+    origin: Origin
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """A trained agent: a function that chooses actions, its parameters and the results of its training."""
+
+    act: Callable[..., Action]
+    """(key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the environment; jitted.
+    Without search the state is not used and may be None."""
+    params: Any
+    """Network parameters of one seed."""
+    summary: dict[str, Any]
+    """Results of the training, as described in `spo.train`."""
+    learners: Learners | None = None
+    """All that `save` writes. None: this agent can't be saved."""
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the agent to a file that `spo.load`, `spo evaluate` and `spo train --from` read. Returns its path.
+
+        The file has the learners of all seeds, by name, and the settings as JSON. Reading it executes nothing that is
+        stored in it.
+        """
+        if self.learners is None:
+            raise ValueError("This agent has no settings to save: use one that spo.train or spo.load returned.")
+        save_learner(Path(path), *self.learners)
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """Returns one line: algorithm, environment, number of parameters, steps and result."""
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        parts = [f"{count:,} parameters"]
+        if self.learners is not None:
+            origin = self.learners.origin
+            steps = max(origin.env_steps)
+            parts.insert(0, f"{origin.experiment.algorithm} on {origin.experiment.task}")
+            parts.append(f"{origin.which} of training: {steps:,} steps" if steps else "before training")
+        if "return" in self.summary.get("final", {}):
+            parts.append(f"return {format_metric('episode/return', self.summary['final']['return'])}")
+        return f"Agent({', '.join(parts)})"
+
+
+def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any], learners: Learners | None = None) -> Agent:
+    """Returns an agent with the learner of one seed. `learners` are those of all seeds, for `Agent.save`."""
+
+    @functools.partial(jax.jit, static_argnames=("use_search", "greedy"))
+    def act(
+        learner: Any, key: PRNGKey, state: State, timestep: TimeStep, *, use_search: bool = True, greedy: bool = False
+    ) -> Action:
+        batch_of_one = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, timestep))
+        actions = algorithm.act(learner, key, *batch_of_one, use_search=use_search, greedy=greedy)
+        return jax.tree.map(lambda x: x[0], actions)
+
+    # The learner is an argument of the compiled function, not a constant inside it.
+    return Agent(functools.partial(act, learner), getattr(learner, "params", learner), summary, learners)
+
+
+def select_seed(learner: Any, seed: int) -> Any:
+    """Returns the learner of one seed from leaves [seed, ...]."""
+    num_seeds = jax.tree.leaves(learner)[0].shape[0]
+    if not 0 <= seed < num_seeds:  # JAX would use the nearest valid index
+        raise ValueError(f"There are {num_seeds} seed(s), counted from 0: there is no member {seed}.")
+    return jax.tree.map(lambda leaf: leaf[seed], learner)
+
+
+__all__ = ["Agent", "Learners", "make_agent", "select_seed"]
