@@ -132,7 +132,7 @@ def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest
 def test_an_argument_of_a_wrong_type_is_refused():
     with pytest.raises(ValueError, match="config must be SPOConfig for the algorithm spo, got dict"):
         spo.train("tiny/bandit", config={})
-    with pytest.raises(ValueError, match="Can't train on a int: give a"):
+    with pytest.raises(ValueError, match="Can't train on an object of type int: it must be a"):
         spo.train(3)
 
 
