@@ -17,7 +17,7 @@ import numpy as np
 from spo._version import __version__
 from spo.reports.runs import read_config, read_records
 from spo.reports.summary import summarise
-from spo.training import exports, processes, run_log
+from spo.training import exports, processes, run_log, signals
 from spo.training.checkpoints import Checkpointer, Saved
 from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.experiment import Experiment
@@ -79,32 +79,24 @@ def run(
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
     check_metric_names(trainer.task)
-    schedule = trainer.schedule
-    sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
-    checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)
-    state = None if folder is None else checkpointer.restore(trainer.abstract_state, trainer.num_devices)
-    log = _Log(trainer, sink, started_at, None if state is None else state.progress)
-
-    with contextlib.closing(sink), _saving_on_failure(folder, checkpointer, sink):
-        _start(trainer, folder, sink, None if state is None else state.progress)
-        if state is None:
-            state = _init(trainer, folder)
-            state = _evaluate(trainer, state, log)
-            checkpointer.update(state)
-        for interval in schedule.intervals_after(state.progress.iteration):
-            state = _train(trainer, state, log)
-            if schedule.evaluates_after(interval):
+    # A checkpoint needs all processes: with several of them, a signal takes effect after an interval, in all of them.
+    with signals.listen(folder is not None, raises=jax.process_count() == 1) as listener:
+        sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
+        checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)
+        state = None if folder is None else checkpointer.restore(trainer.abstract_state, trainer.num_devices)
+        progress = None if state is None else state.progress
+        log = _Log(trainer, sink, started_at, progress)
+        with contextlib.closing(sink), _saving_on_failure(folder, checkpointer, sink, listener):
+            _start(trainer, folder, sink, progress)
+            if state is None:
+                state = _init(trainer, folder)
                 state = _evaluate(trainer, state, log)
-            stopped = _call_back(callbacks, log)
-            if stopped and not schedule.evaluates_after(interval):
-                state = _evaluate(trainer, state, log)
-            checkpointer.update(state, is_last=stopped or interval == schedule.num_intervals)
-            if stopped:
-                break
-        state = _evaluate_best(trainer, state, log)
-
-    if folder is not None:
-        _write_summary(folder, trainer, state.progress, checkpointer.saved)
+                _update(checkpointer, state, listener)
+            state = _train_to_end(trainer, state, log, checkpointer, listener, callbacks)
+            state = _evaluate_best(trainer, state, log)
+        if folder is not None:
+            with listener.postponed():
+                _write_summary(folder, trainer, state.progress, checkpointer.saved)
     return state
 
 
@@ -185,6 +177,39 @@ def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
         num_devices=trainer.num_devices,
     )
     return RunState(train_state, train_state.learner, progress)
+
+
+def _train_to_end(
+    trainer: Trainer,
+    state: RunState,
+    log: "_Log",
+    checkpointer: Checkpointer,
+    listener: signals.Listener,
+    callbacks: Sequence[Callback],
+) -> RunState:
+    """Trains and evaluates to the end of the schedule, or until a callback stops the run."""
+    schedule = trainer.schedule
+    for interval in schedule.intervals_after(state.progress.iteration):
+        state = _train(trainer, state, log)
+        if schedule.evaluates_after(interval):
+            state = _evaluate(trainer, state, log)
+        stopped = _call_back(callbacks, log)
+        if stopped and not schedule.evaluates_after(interval):
+            state = _evaluate(trainer, state, log)
+        _update(checkpointer, state, listener, is_last=stopped or interval == schedule.num_intervals)
+        if stopped:
+            break
+    return state
+
+
+def _update(checkpointer: Checkpointer, state: RunState, listener: signals.Listener, is_last: bool = False) -> None:
+    """Passes on a complete state, which is saved if it is time. Raises the exception of a signal to any process."""
+    with listener.postponed():
+        checkpointer.update(state, is_last)
+    number = processes.max_over_processes(listener.number or 0)
+    if number:
+        listener.agreed = True
+        raise signals.stop_error(number)
 
 
 def _train(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
@@ -321,7 +346,9 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
 
 
 @contextlib.contextmanager
-def _saving_on_failure(folder: RunFolder | None, checkpointer: Checkpointer, sink: Sink) -> Iterator[None]:
+def _saving_on_failure(
+    folder: RunFolder | None, checkpointer: Checkpointer, sink: Sink, listener: signals.Listener
+) -> Iterator[None]:
     """Saves the latest complete state if training stops early, and names the command that continues the run."""
     if folder is None:
         yield
@@ -329,10 +356,11 @@ def _saving_on_failure(folder: RunFolder | None, checkpointer: Checkpointer, sin
     resume = f"continue with `spo train --resume {folder.path}`."
     try:
         yield
-    except KeyboardInterrupt:
-        if jax.process_count() == 1:  # a checkpoint needs all processes, and the others may not be interrupted
-            checkpointer.save_latest()
-        sink.message(f"Interrupted: {resume}")
+    except (KeyboardInterrupt, signals.Terminated) as error:
+        with listener.postponed():
+            if listener.agreed:
+                checkpointer.save_latest()
+            sink.message(f"{signals.describe(error)}: {resume}")
         raise
     except NonFiniteError as error:
         if checkpointer.latest is None:

@@ -49,6 +49,11 @@ def broadcast_from_process_0(decision: bool) -> bool:
     return bool(multihost_utils.broadcast_one_to_all(np.array(decision))) if jax.process_count() > 1 else decision
 
 
+def max_over_processes(number: int) -> int:
+    """Returns the largest number of all processes in every process."""
+    return int(np.max(multihost_utils.process_allgather(np.array(number)))) if jax.process_count() > 1 else number
+
+
 def place_keys(key_data: Any, sharding: jax.sharding.Sharding) -> PRNGKey:
     """Returns random keys on the devices of `sharding`. `jax.device_put` can't place keys on other hosts."""
     return jax.jit(jax.random.wrap_key_data, out_shardings=sharding)(key_data)

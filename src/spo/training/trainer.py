@@ -24,6 +24,7 @@ from spo.networks.config import make_architecture
 from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
+from spo.training.signals import interruptible
 from spo.training.tasks import make_task
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
@@ -88,7 +89,7 @@ class Trainer:
     def init(self, key: PRNGKey) -> TrainState:
         """Returns the state before the first iteration."""
         key = self._replicate(key)
-        return self._compile("init", self.init_fn, key)(key)
+        return interruptible(_finish, self._compile("init", self.init_fn, key), key)
 
     def run(self, state: TrainState) -> tuple[TrainState, dict[str, np.ndarray], float]:
         """Runs one interval.
@@ -99,14 +100,15 @@ class Trainer:
         """
         run = self._compile("run", self.run_fn, state, self.schedule.iterations_per_interval)
         start = time.perf_counter()
-        state, metrics = jax.block_until_ready(run(state))
+        state, metrics = interruptible(_finish, run, state)
         return state, to_host(metrics), time.perf_counter() - start
 
     def evaluate(self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool) -> Episodes:
         """Runs whole episodes with each seed's learner and returns them as NumPy arrays [seed, episode]."""
         key = self._replicate(key)
         static = (num_episodes, use_search, greedy)
-        return to_host(self._compile(("evaluate", *static), self.evaluate_fn, learner, key, *static)(learner, key))
+        evaluate = self._compile(("evaluate", *static), self.evaluate_fn, learner, key, *static)
+        return to_host(interruptible(_finish, evaluate, learner, key))
 
     def _replicate(self, key: PRNGKey) -> PRNGKey:
         return place_keys(np.asarray(jax.random.key_data(key)), NamedSharding(self.mesh, REPLICATED))
@@ -118,7 +120,7 @@ class Trainer:
             if self.deterministic and jax.default_backend() == "gpu":
                 # Also keeps XLA from choosing kernels by measured speed, which differs between compilations.
                 options = {"xla_gpu_deterministic_ops": True}
-            self._executables[name] = function.lower(*arguments).compile(compiler_options=options)
+            self._executables[name] = interruptible(function.lower(*arguments).compile, compiler_options=options)
             self.compile_seconds += time.perf_counter() - start
         return self._executables[name]
 
@@ -130,6 +132,11 @@ def _filling_masks(algorithm: Algorithm, environment: Environment) -> Algorithm:
         return algorithm.act(learner, key, state, fill_mask(timestep, environment.action_spec), **options)
 
     return algorithm._replace(act=act)
+
+
+def _finish(program: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs a program and waits for its results."""
+    return jax.block_until_ready(program(*arguments))
 
 
 # --- Schedule ---------------------------------------------------------------------------------------------------------
