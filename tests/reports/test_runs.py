@@ -1,6 +1,8 @@
 """Tests of the run reader, with folders written by hand."""
 
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,16 @@ pytest.importorskip("scipy")
 
 from reports.fake_runs import write_run
 from spo.reports.comparison import compare
-from spo.reports.runs import list_runs, load_run, load_runs, read_config, read_records
+from spo.reports.runs import (
+    check_config,
+    find_runs,
+    list_runs,
+    load_run,
+    load_runs,
+    read_config,
+    read_records,
+    with_checksum,
+)
 
 
 def test_runs_are_found_by_name_by_pattern_and_below_a_folder_once_each(tmp_path: Path, monkeypatch):
@@ -78,14 +89,48 @@ def test_all_runs_are_listed_oldest_first(tmp_path: Path):
     assert (new.started, new.env_steps, new.finished, new.summary) == (2_000_000, 0, False, None)
 
 
-def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path):
+DAMAGES = {
+    "garbage": ("metrics.jsonl", b"no record\n", "Line 1 of .*metrics.jsonl is not JSON"),
+    "bytes": ("metrics.jsonl", b"\xff\xfe\n", "Line 1 of .*metrics.jsonl is not JSON"),
+    "number": ("metrics.jsonl", b"1\n", "Line 1 of .*metrics.jsonl is not a record"),
+    "text": ("metrics.jsonl", b'{"kind": "train", "seed": 0, "env_steps": 1, "metrics": {"a": "b"}}\n', "Line 1 of"),
+    "environment": ("environment.json", b"{", ".*environment.json is damaged"),
+    "starts": ("environment.json", b"[]", ".*environment.json is damaged"),
+    "summary": ("summary.json", b"\0\0", ".*summary.json is damaged: delete it"),
+    "config": ("config.json", b"\0\0", ".*config.json is not the configuration of a run"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, name: str):
+    """In lists and in comparisons. The reason names the file."""
+    file, content, reason = DAMAGES[name]
     write_run(tmp_path / "good", [0.0, 0.5], final=0.6)
     bad = write_run(tmp_path / "bad", [0.0, 0.5], final=0.6)
-    (bad / "metrics.jsonl").write_text("no record\n" + (bad / "metrics.jsonl").read_text())
-    warnings: list[str] = []
-    assert [run.folder.name for run in list_runs(tmp_path, warnings.append)] == ["good"]
-    assert len(warnings) == 1
-    assert "bad is left out: Line 1 of" in warnings[0]
+    (bad / file).write_bytes(content)
+    runs, (damaged,) = find_runs(tmp_path)
+    assert [run.folder.name for run in runs] == ["good"]
+    assert damaged.folder == bad
+    assert re.match(reason, damaged.reason) or re.search(f"/{reason.removeprefix('.*')}", damaged.reason)
+    for read in (lambda warn: list_runs(tmp_path, warn), lambda warn: load_runs([tmp_path / "good", bad], warn)):
+        warnings: list[str] = []
+        assert [run.folder.name for run in read(warnings.append)] == ["good"]
+        assert len(warnings) == 1
+        assert "bad is damaged and left out: " in warnings[0]
+    with pytest.raises(ValueError, match=r"no run in .* that can be read: .*bad is damaged"):
+        load_runs([bad])
+
+
+def test_a_changed_configuration_is_noticed(tmp_path: Path):
+    """One digit of a setting would otherwise make it another experiment."""
+    folder = write_run(tmp_path / "run", [0.0, 0.5])
+    path = folder / "config.json"
+    check_config(folder)  # an earlier version wrote no checksum
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()))))
+    check_config(folder)
+    path.write_text(path.read_text().replace('"num_particles": 16', '"num_particles": 17'))
+    with pytest.raises(ValueError, match=r"config\.json was changed after the run's start, or is damaged"):
+        load_run(folder)
 
 
 def test_records_are_sorted_by_seed_and_steps_and_a_repeated_step_counts_once(tmp_path: Path):
@@ -110,8 +155,9 @@ def test_the_configuration_of_another_program_is_not_a_run(tmp_path: Path, text:
 
 def test_an_incomplete_last_line_is_skipped_and_another_one_raises(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
-    assert read_records(path) == [{"a": 1}, {"a": 2}]
-    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
+    one, two = ({"kind": "train", "seed": seed, "env_steps": 1, "metrics": {"a": 1}} for seed in (0, 1))
+    path.write_text(f'{json.dumps(one)}\n{json.dumps(two)}\n{{"kind"')
+    assert read_records(path) == [one, two]
+    path.write_text(f'{json.dumps(one)}\n{{"kind"\n{json.dumps(two)}\n')
     with pytest.raises(ValueError, match="Line 2"):
         read_records(path)

@@ -1,5 +1,6 @@
 """Tests of checkpoints: they are complete or absent, and come back bit by bit."""
 
+import json
 import os
 import resource
 import shutil
@@ -85,7 +86,7 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path: Path):
 def test_there_is_none_before_the_first(tmp_path: Path):
     assert checkpoints.restore(tmp_path / "checkpoints", ABSTRACT, 1, pytest.fail) is None
     with pytest.raises(ValueError, match="no checkpoint"):
-        checkpoints.restore_learner(tmp_path, ABSTRACT.learner, "best")
+        checkpoints.restore_learner(tmp_path, ABSTRACT.learner, "best", pytest.fail)
 
 
 def test_the_last_two_are_kept(tmp_path: Path):
@@ -129,6 +130,113 @@ def test_a_damaged_one_is_not_used(tmp_path: Path, part: str):
     assert "iteration 2 is damaged" in messages[0]
     checkpoints.save(tmp_path, make_run_state(2))  # its name is free again
     assert restore(tmp_path).progress.iteration == 2
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def zero_it(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.fixture(scope="module")
+def two_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    for iteration in (1, 2):
+        checkpoints.save(folder, make_run_state(iteration))
+    return folder
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, zero_it, truncate, Path.unlink], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", ["learner/d/*", "best_learner/_METADATA", "checksums.json", "progress/metadata"])
+def test_damage_to_any_file_is_noticed(tmp_path: Path, two_checkpoints: Path, name: str, damage: Any):
+    """Resume and the readers of learners use the checkpoint before, with one sentence that names the file."""
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    (path,) = (folder / "2").glob(name)
+    damage(path)
+    messages: list[str] = []
+    which = "best" if name.startswith("best") else "last"
+    learner, progress = checkpoints.restore_learner(folder, ABSTRACT.learner, which, messages.append)
+    before = make_run_state(1)
+    assert_same_bits(learner, before.best_learner if which == "best" else before.train_state.learner)
+    assert progress == before.progress
+    assert checkpoints.iterations(folder) == [1, 2], "a reader changes nothing"
+    assert restore(folder, messages.append).progress.iteration == 1
+    assert len(messages) == 2
+    for message in messages:
+        assert message.startswith("The checkpoint of iteration 2 is damaged (")
+        # One flipped bit in the checksums makes a good file look damaged.
+        assert str(folder / "2" if (name, damage) == ("checksums.json", flip_a_bit) else path) in message
+        assert message.endswith("): that of iteration 1 is used.")
+
+
+def test_a_reader_of_learners_does_not_read_the_replay(tmp_path: Path, two_checkpoints: Path):
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    shutil.rmtree(folder / "2" / "worker")
+    learner, _ = checkpoints.restore_learner(folder, ABSTRACT.learner, "best", pytest.fail)
+    assert_same_bits(learner, make_run_state(2).best_learner)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_with_a_sentence(tmp_path: Path):
+    """It has no checksums."""
+    state = make_run_state(1)
+    checkpoints.save(tmp_path, state)
+    (tmp_path / "1" / "checksums.json").unlink()
+    path = tmp_path / "1" / "progress" / "metadata"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "has_checksums"}))
+    messages: list[str] = []
+    assert_same_bits(restore(tmp_path, messages.append).train_state, state.train_state)
+    learner, _ = checkpoints.restore_learner(tmp_path, ABSTRACT.learner, "last", messages.append)
+    assert_same_bits(learner, state.train_state.learner)
+    assert [message[:52] for message in messages] == ["The checkpoint of iteration 1 has no checksums, beca"] * 2
+
+
+def test_a_checkpoint_without_its_checksums_is_never_taken_for_a_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The process ends while they are computed. A resumed run removes what it has left."""
+    checkpoints.save(tmp_path, make_run_state(1))
+
+    def die(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.checksums, "write", die)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(tmp_path, make_run_state(2))
+    (tmp_path / "0.removed").mkdir()
+    assert checkpoints.iterations(tmp_path) == [1]
+    assert restore(tmp_path).progress.iteration == 1
+    checkpoints.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_a_copy_under_another_number_is_not_used(tmp_path: Path, two_checkpoints: Path):
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    shutil.copytree(folder / "1", folder / "3")
+    messages: list[str] = []
+    assert restore(folder, messages.append).progress.iteration == 2
+    assert "3 holds iteration 1" in messages[0]
+
+
+def test_process_0_decides_for_all_which_checkpoint_is_used(
+    tmp_path: Path, two_checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Here process 1 of two: process 0 has found the last one damaged."""
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    answers = iter([False, True])
+    monkeypatch.setattr(checkpoints.processes, "is_first", lambda: False)
+    monkeypatch.setattr(checkpoints.processes, "broadcast_from_process_0", lambda _: next(answers))
+    messages: list[str] = []
+    assert restore(folder, messages.append).progress.iteration == 1
+    assert checkpoints.iterations(folder) == [1, 2], "process 0 renames it"
 
 
 def test_if_none_can_be_read_the_error_names_the_reasons_and_nothing_changes(tmp_path: Path):

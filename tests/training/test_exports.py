@@ -57,6 +57,27 @@ def test_a_learner_that_does_not_fit_is_refused(tmp_path: Path):
             exports.read_learner(source, abstract)
 
 
+def test_a_changed_array_is_noticed(tmp_path: Path):
+    """Also one whose own checksum in the archive is right, as after a repair. Files without a checksum are read."""
+    source = tmp_path / "learner.npz"
+    place = state_shardings(make_mesh(1)).learner
+    like = {"w": jax.ShapeDtypeStruct((2, 3), jnp.float32, sharding=place)}
+    exports.write_learner(source, {"w": jnp.zeros((2, 3))}, {"which": "last"})
+    header = exports.read_header(source)
+    np.savez(source, header=np.array(json.dumps(header)), w=np.full((2, 3), 1e-3, np.float32))
+    with pytest.raises(ValueError, match=r"learner\.npz is damaged: export the learner again"):
+        exports.read_learner(source, like)
+    np.savez(source, header=np.array(json.dumps({"format": exports.EXPORT_FORMAT})), w=np.ones((2, 3), np.float32))
+    assert_same_bits(exports.read_learner(source, like), {"w": jnp.ones((2, 3))})
+
+
+def test_a_draft_does_not_follow_a_link(tmp_path: Path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "learner.npz.draft").symlink_to(tmp_path / "precious")
+    exports.write_learner(tmp_path / "learner.npz", {"w": jnp.zeros((2, 3))}, {})
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 class _Bomb:
     """Makes a folder when it is unpickled."""
 

@@ -1,6 +1,7 @@
 """Tests of run folders: the runs that they accept and refuse, and the learners in them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.reports.runs import list_runs
+from spo.reports.runs import find_runs, list_runs
+from spo.training import run_folder
+from spo.training.checkpoints import iterations
+from spo.training.exports import read_header, write_learner
 from spo.training.loop import train
 from spo.training.run_folder import RunFolder, export_learner, load_learner
 from training.comparing import assert_same_bits, last_state
@@ -55,6 +59,101 @@ def test_unsuitable_folders_are_refused(whole_run: Path, tmp_path: Path):
         train(tiny_experiment(), tmp_path / "file")
     with pytest.raises(ValueError, match="leave start_from"):
         train(tiny_experiment(), whole_run, resume=True, start_from=tmp_path / "learner.npz")
+
+
+@pytest.mark.parametrize("leftover", ["start.npz", "checkpoints", "notes.txt"])
+def test_a_folder_that_is_not_empty_is_refused_by_name(tmp_path: Path, leftover: str):
+    """A leftover start.npz would make the run pretrained, and leftover checkpoints would end another run."""
+    folder = tmp_path / "run"
+    (folder / leftover).mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"run is not empty and holds no run \(it has {leftover}\): choose another"):
+        train(tiny_experiment(), folder)
+    assert [path.name for path in folder.iterdir()] == [leftover]
+
+
+@pytest.mark.parametrize("moment", ["copyfile", "write_json", "rename"])
+def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+):
+    class Killed(BaseException):
+        """Like a signal: what follows in the process does not happen."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    source = tmp_path / "learner.npz"
+    write_learner(source, {}, {"which": "last", "env_steps": [0]})
+    folder = RunFolder.unused(tmp_path / "runs" / "run")
+    with monkeypatch.context() as patch:
+        owner: Any = {"copyfile": run_folder.shutil, "write_json": run_folder, "rename": Path}[moment]
+        patch.setattr(owner, moment, die)
+        patch.setattr(run_folder.shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            folder.create(tiny_experiment(), source)
+    assert not folder.path.exists()
+    assert find_runs(tmp_path) == ([], [])
+    assert len(list(folder.path.parent.iterdir())) == 1
+    with folder.create(tiny_experiment()):
+        assert [path.name for path in folder.path.parent.iterdir()] == ["run"], "what was left is removed"
+        assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "run.lock"]
+    assert folder.path.stat().st_mode & 0o777 == 0o777 & ~run_folder._umask()
+
+
+def test_leftovers_of_a_killed_run_are_removed_when_it_is_resumed(tmp_path: Path):
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment()).release()
+    left = ["4.removed", "8.unsealed", "8.unsealed.orbax-checkpoint-tmp"]
+    for name in left:
+        (folder.checkpoints_path / name).mkdir(parents=True)
+    (folder.path / "summary.json.1234.draft").write_text("{")
+    (folder.path / "config.json.draft").symlink_to(folder.config_path)
+    folder.open_to_train().release()
+    assert list(folder.checkpoints_path.iterdir()) == []
+    assert sorted(path.name for path in folder.path.iterdir()) == ["checkpoints", "config.json", "run.lock"]
+
+
+def test_a_changed_configuration_is_refused(tmp_path: Path):
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment()).release()
+    folder.config_path.write_text(folder.config_path.read_text().replace('"seed": 0', '"seed": 1'))
+    for refused in (
+        lambda: train(tiny_experiment(seed=1), folder.path, resume=True),
+        lambda: load_learner(folder.path, "best"),
+        lambda: export_learner(folder.path, tmp_path / "learner.npz"),
+    ):
+        with pytest.raises(ValueError, match=r"config\.json was changed after the run's start"):
+            refused()
+
+
+def test_a_missing_start_is_noticed(tmp_path: Path):
+    """Without it the run would silently begin with new parameters."""
+    source = tmp_path / "learner.npz"
+    write_learner(source, {}, {"which": "last", "env_steps": [0]})
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment(), source).release()
+    folder.start_path.unlink()
+    with pytest.raises(ValueError, match=r"There is no file .*start\.npz"):
+        train(tiny_experiment(), folder.path, resume=True)
+
+
+def test_a_damaged_last_checkpoint_is_passed_over_by_all_readers(whole_run: Path, tmp_path: Path, capsys: Any):
+    folder = Path(shutil.copytree(whole_run, tmp_path / "run"))
+    before, last = iterations(folder / "checkpoints")
+    for name in ("learner", "best_learner"):
+        (path,) = (folder / "checkpoints" / str(last) / name / "d").iterdir()
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 16
+        path.write_bytes(data)
+    for which in ("best", "last"):
+        messages: list[str] = []
+        load_learner(folder, which, message=messages.append)
+        assert len(messages) == 1
+        assert f"iteration {last} is damaged" in messages[0]
+    export_learner(folder, tmp_path / "last.npz", "last")
+    assert read_header(tmp_path / "last.npz")["iteration"] == [before, before]
+    error = capsys.readouterr().err
+    assert error.startswith("spo: The checkpoint of iteration")
+    assert error.count("\n") == 1
 
 
 def test_runs_are_listed(whole_run: Path, tmp_path: Path):

@@ -113,6 +113,26 @@ def test_a_metrics_file_that_has_lost_lines_is_refused(tmp_path: Path):
         sink.start(make_info(resumed_from=progress._replace(metrics_bytes=num_bytes + 1)))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"kind"', b'"kind'), (b"{", b"\0"), (b'"metrics"', b'"metrocs"'), (b"train", b"tra\xff\xff")]
+)
+def test_a_damaged_line_is_found_when_the_run_is_resumed(tmp_path: Path, old: bytes, new: bytes):
+    """Not at the end of the training, when the summary is made."""
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    sink.start(make_info())
+    for step in (100, 200, 300):
+        sink.log([make_record("train", 0, step)])
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(old, new)
+    path.write_bytes(b"".join(lines))
+    progress = Progress(1, 100, (0.0,), (0,), metrics_bytes=path.stat().st_size)
+    with pytest.raises(ValueError, match=rf"Line 2 of {path} is not .* Restore the file"):
+        sink.start(make_info(resumed_from=progress))
+    # The lines before it are those of an earlier checkpoint, which goes on.
+    sink.start(make_info(resumed_from=progress._replace(metrics_bytes=len(lines[0]))))
+
+
 # --- Groups and callbacks ---------------------------------------------------------------------------------------------
 
 

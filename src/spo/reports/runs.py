@@ -6,6 +6,7 @@ It reads runs of any algorithm and any version.
 import dataclasses
 import functools
 import glob
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -15,6 +16,11 @@ from typing import Any
 from spo.reports.formatting import HEADLINES
 
 Record = dict[str, Any]
+
+#: Entry of config.json with the SHA-256 of all other entries.
+CHECKSUM = "sha256"
+#: Files of a run beside config.json.
+_OTHER_FILES = ("metrics.jsonl", "environment.json", "summary.json", "checkpoints", "run.lock")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,17 +68,32 @@ class Run:
         return (self.folder / "config.json").stat().st_mtime
 
 
+@dataclasses.dataclass(frozen=True)
+class DamagedRun:
+    """A run folder that can't be read."""
+
+    folder: Path
+    """Folder of the run."""
+    reason: str
+    """Sentence that names the damaged file."""
+
+
 def load_run(folder: Path) -> Run:
-    """Reads everything that a run folder contains, except checkpoints."""
+    """Reads everything that a run folder contains, except checkpoints. Raises ValueError that names a damaged file."""
     folder = Path(folder)
     metrics_path = folder / "metrics.jsonl"
-    return Run(
-        folder=folder,
-        config=read_config(folder),
-        starts=read_starts(folder),
-        records=tuple(read_records(metrics_path)) if metrics_path.exists() else (),
-        summary=read_summary(folder),
-    )
+    config = read_config(folder)
+    check_config(folder)
+    try:
+        return Run(
+            folder=folder,
+            config=config,
+            starts=read_starts(folder),
+            records=tuple(read_records(metrics_path)) if metrics_path.exists() else (),
+            summary=read_summary(folder),
+        )
+    except OSError as error:
+        raise ValueError(f"{error.filename or folder} can't be read: {error.strerror}.") from error
 
 
 def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda _: None) -> list[Run]:
@@ -80,18 +101,25 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
 
     Args:
         paths: folders of runs, or folders above them. Names may contain * and ?.
-        warn: receives a message for each run without an evaluation, which is left out. If `paths` names such a run, it
-            is an error.
+        warn: receives a message for each run that is left out: damaged ones, and those without an evaluation. If
+            `paths` names a run without an evaluation, it is an error.
     """
     paths = list(paths)
     runs: dict[Path, Run] = {}
+    damaged: dict[Path, str] = {}
     for path in paths:
         for folder in _run_folders(path):
-            if folder.resolve() in runs:
+            place = folder.resolve()
+            if place in runs or place in damaged:
                 continue
-            run = load_run(folder)
+            try:
+                run = load_run(folder)
+            except ValueError as error:
+                damaged[place] = f"{folder} is damaged and left out: {error}"
+                warn(damaged[place])
+                continue
             if run.evaluations:
-                runs[folder.resolve()] = run
+                runs[place] = run
                 continue
             message = f"{folder} has no evaluation in its metrics.jsonl yet: leave it out, or continue its training."
             if folder == Path(path):
@@ -99,28 +127,41 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
             warn(message)
     if not runs:
         named = ", ".join(map(str, paths)) or "no folder"
+        if damaged:
+            raise ValueError(f"There is no run in {named} that can be read: {'; '.join(damaged.values())}")
         raise ValueError(f"There is no run in {named}: name folders that `spo train` wrote, or one above them.")
     return list(runs.values())
 
 
+def find_runs(root: Path) -> tuple[list[Run], list[DamagedRun]]:
+    """Reads every run under `root`, evaluated or not: those that can be read, oldest first, and the damaged ones."""
+    runs, damaged = [], []
+    for folder in _run_folders(root) if Path(root).is_dir() else ():
+        try:
+            runs.append(load_run(folder))
+        except ValueError as error:
+            damaged.append(DamagedRun(folder, str(error)))
+    return sorted(runs, key=lambda run: (run.started, str(run.folder))), damaged
+
+
 def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
     """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
-    runs = []
-    for path in Path(root).rglob("config.json"):
-        if is_run(path.parent):
-            try:
-                runs.append(load_run(path.parent))
-            except ValueError as error:
-                warn(f"{path.parent} is left out: {error}")
-    return sorted(runs, key=lambda run: (run.started, str(run.folder)))
+    runs, damaged = find_runs(root)
+    for run in damaged:
+        warn(f"{run.folder} is damaged and left out: {run.reason}")
+    return runs
 
 
 def is_run(folder: Path) -> bool:
-    """Returns True if the folder has the config.json of a run, and not one of another program."""
+    """Returns True if the folder has the config.json of a run, or a damaged one beside other files of a run.
+
+    A config.json of another program is not one.
+    """
+    path = Path(folder) / "config.json"
     try:
         read_config(folder)
-    except ValueError:
-        return False
+    except (ValueError, OSError):
+        return path.exists() and any((path.parent / name).exists() for name in _OTHER_FILES)
     return True
 
 
@@ -138,31 +179,89 @@ def read_config(folder: Path) -> Record:
     return config
 
 
+def with_checksum(config: Record) -> Record:
+    """Returns a configuration with its checksum, as config.json stores it."""
+    return {**config, CHECKSUM: _checksum(config)}
+
+
+def check_config(folder: Path) -> None:
+    """Raises ValueError if config.json was changed after it was written. Earlier versions wrote no checksum."""
+    config = read_config(folder)
+    if CHECKSUM in config and config[CHECKSUM] != _checksum(config):
+        raise ValueError(
+            f"{Path(folder) / 'config.json'} was changed after the run's start, or is damaged: restore the file, or "
+            "start a new run."
+        )
+
+
+def _checksum(config: Record) -> str:
+    """Returns the SHA-256 of all entries except the checksum."""
+    entries = {name: value for name, value in config.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
 def read_starts(folder: Path) -> tuple[Record, ...]:
     """Reads versions, devices and commit of every start of a run. Empty if the folder has no environment.json."""
     path = Path(folder) / "environment.json"
-    return tuple(json.loads(path.read_text("utf-8"))["starts"]) if path.exists() else ()
+    if not path.exists():
+        return ()
+    content = _read_json(path)
+    starts = content.get("starts") if isinstance(content, dict) else None
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise ValueError(f"{path} is damaged: restore the file, or delete it.")
+    return tuple(starts)
 
 
 def read_summary(folder: Path) -> Record | None:
     """Reads the results of a finished run. None if it is not finished."""
     path = Path(folder) / "summary.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    summary = _read_json(path)
+    if not isinstance(summary, dict):
+        raise ValueError(f"{path} is damaged: delete it, and `spo train --resume {folder}` writes it again.")
+    return summary
+
+
+def _read_json(path: Path) -> Any:
+    """Returns the content of a JSON file, or None if it is damaged."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError:
+        return None
 
 
 def read_records(path: Path) -> list[Record]:
     """Reads the records of a metrics file. Skips an incomplete last line, which an interrupted run may leave."""
-    lines = path.read_text("utf-8").splitlines()
+    # Split at line feeds alone: str.splitlines also splits at other marks, which damage can bring in.
+    lines = path.read_bytes().split(b"\n")
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
+            record = json.loads(line.decode("utf-8"))
+        except ValueError:
             if number < len(lines):
                 raise ValueError(
                     f"Line {number} of {path} is not JSON: the file was changed, or it is not a metrics file."
                 ) from None
+            continue
+        if not _is_record(record):
+            raise ValueError(
+                f"Line {number} of {path} is not a record: the file was changed, or it is not a metrics file."
+            )
+        records.append(record)
     return records
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("kind"), str)
+        and type(record.get("seed")) is int
+        and isinstance(record.get("env_steps"), int | float)
+        and isinstance(record.get("metrics"), dict)
+        and all(isinstance(value, int | float) for value in record["metrics"].values())
+    )
 
 
 def latest_per_seed(records: Iterable[Record], kind: str) -> list[Record]:
@@ -222,13 +321,18 @@ def _run_folders(path: str | Path) -> list[Path]:
         return [folder for match in sorted(glob.glob(str(path))) for folder in _run_folders(match)]
     if not Path(path).is_dir():
         raise ValueError(f"{path} is no folder: name folders that `spo train` wrote, or one above them.")
-    below = (Path(root) for root, _, files in os.walk(path) if "config.json" in files)
+    # A hidden folder with this ending is a run that is being created.
+    below = (Path(root) for root, _, files in os.walk(path) if "config.json" in files and not root.endswith(".draft"))
     return sorted(folder for folder in below if is_run(folder))
 
 
 __all__ = [
+    "CHECKSUM",
+    "DamagedRun",
     "Record",
     "Run",
+    "check_config",
+    "find_runs",
     "find_setting",
     "flatten",
     "headline",
@@ -241,4 +345,5 @@ __all__ = [
     "read_records",
     "read_starts",
     "read_summary",
+    "with_checksum",
 ]

@@ -12,13 +12,20 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
+from spo import files
 from spo.algorithms.base import TrainState
-from spo.training import named_arrays, processes
+from spo.training import checksums, named_arrays, processes
 from spo.training.run_log import without_orbax_logs
 from spo.training.run_state import Progress, RunState
 
 #: Number of checkpoints to keep. The last but one serves if the last one is damaged.
 NUM_KEPT = 2
+
+_ITEMS = ("learner", "worker", "best_learner", "progress")
+#: Endings of the names of checkpoints that are being written or removed.
+_UNSEALED, _REMOVED = ".unsealed", ".removed"
+#: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
+_HAS_CHECKSUMS = "has_checksums"
 
 
 class Saved(NamedTuple):
@@ -59,6 +66,9 @@ class Checkpointer:
         if self._folder is not None:
             self.latest = restore(self._folder, abstract, num_devices, self._message)
             self._saved_iteration = None if self.latest is None else self.latest.progress.iteration
+            path = self._metrics_path
+            if self.latest is None and path is not None and path.exists() and path.stat().st_size > 0:
+                self._message(f"{self._folder} holds no checkpoint: the run starts again from its beginning.")
         return self.latest
 
     def update(self, state: RunState, is_last: bool = False) -> None:
@@ -90,17 +100,19 @@ class Checkpointer:
 def save(folder: Path, state: RunState) -> Saved:
     """Writes a checkpoint, named after its iteration, and removes the oldest ones.
 
-    Orbax writes it under another name and renames it when it is complete. Raises OSError if it can't be written;
-    earlier checkpoints are then unchanged.
+    Orbax writes it under another name. It gets its own when it is complete and has its checksums. Raises OSError if it
+    can't be written; earlier checkpoints are then unchanged.
     """
     start = time.perf_counter()
     folder = folder.absolute()
     target = folder / str(state.progress.iteration)
-    _remove_leftovers(folder)
+    unsealed = target.with_name(f"{target.name}{_UNSEALED}")
+    remove_leftovers(folder)
     try:
-        _save_items(target, state)
+        _save_items(unsealed, state)
+        _seal(unsealed, target)
     except Exception as error:  # a full disk is an OSError, a ValueError or a RuntimeError, by who notices it first
-        _remove_leftovers(folder)
+        remove_leftovers(folder)
         kept = iterations(folder)
         intact = f"The checkpoint of iteration {kept[-1]} is intact." if kept else "There is no earlier one."
         raise OSError(f"The checkpoint {target} can't be written: {_reason(error)}. {intact}") from error
@@ -128,9 +140,23 @@ def _save_items(target: Path, state: RunState) -> None:
                 learner=ocp.args.StandardSave(named_arrays.flatten(state.train_state.learner)),
                 worker=ocp.args.StandardSave(named_arrays.flatten(state.train_state.worker)),
                 best_learner=ocp.args.StandardSave(named_arrays.flatten(state.best_learner)),
-                progress=ocp.args.JsonSave(state.progress._asdict()),
+                progress=ocp.args.JsonSave({**state.progress._asdict(), _HAS_CHECKSUMS: True}),
             ),
         )
+
+
+def _seal(unsealed: Path, target: Path) -> None:
+    """Adds the checksums of all files and renames the folder, in process 0. All processes receive the outcome."""
+    failure: OSError | None = None
+    if processes.is_first():
+        try:
+            checksums.write(unsealed)
+            unsealed.rename(target)
+            files.sync_folder(target.parent)
+        except OSError as error:
+            failure = error
+    if not processes.broadcast_from_process_0(failure is None):
+        raise failure or OSError("process 0 can't write its checksums")
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -145,61 +171,111 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
       folder: the folder of the checkpoints.
       abstract: shapes, types and shardings of the training state.
       num_devices: number of devices of this run; it must be that of the checkpoint.
-      message: receives a sentence about each damaged checkpoint.
+      message: receives a sentence about each damaged checkpoint, and about one without checksums.
     """
     folder = folder.absolute()
     damaged: dict[int, str] = {}
     for iteration in reversed(iterations(folder)):
+        path = folder / str(iteration)
         try:
-            state = _restore_state(folder / str(iteration), abstract, num_devices)
+            _check_in_process_0(path)
+            state, has_checksums = _restore_state(path, abstract, num_devices)
         except DeviceCountError:
             raise
         except Exception as error:  # Orbax and its storage libraries raise errors of many types
-            if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            if _is_out_of_memory(error):
                 raise  # the device is too small, and the checkpoint may be good
-            if jax.process_count() > 1:  # other processes may have read it, and all must use the same one
+            if jax.process_count() > 1 and not isinstance(error, _DamagedError):
+                # Other processes may have read it, and all must use the same one.
                 raise ValueError(
-                    f"The checkpoint {folder / str(iteration)} is damaged ({_reason(error)}): move it away, and the "
-                    "run is resumed from the one before."
+                    f"The checkpoint {path} is damaged ({_reason(error)}): move it away, and the run is resumed from "
+                    "the one before."
                 ) from error
             damaged[iteration] = _reason(error)
             continue
-        for spoiled, reason in damaged.items():
-            message(f"The checkpoint of iteration {spoiled} is damaged ({reason}). It is not used.")
+        _report(damaged, iteration, has_checksums, message)
+        for spoiled in damaged if processes.is_first() else ():
             _set_aside(folder / str(spoiled))
         return state
     if damaged:
-        reasons = "; ".join(f"iteration {iteration}: {reason}" for iteration, reason in damaged.items())
-        raise ValueError(f"No checkpoint in {folder} can be read ({reasons}): start a new run in another folder.")
+        raise _no_checkpoint(folder, damaged)
     return None
 
 
-def restore_learner(folder: Path, abstract: Any, which: Literal["best", "last"]) -> Any:
-    """Returns a learner of the last checkpoint. The replay is not read."""
-    return _restore_item(_last_checkpoint(folder), "best_learner" if which == "best" else "learner", abstract)
+def restore_learner(
+    folder: Path, abstract: Any, which: Literal["best", "last"], message: Callable[[str], None]
+) -> tuple[Any, Progress]:
+    """Returns a learner of the last checkpoint that can be read, and its progress. The replay is not read.
+
+    Nothing in the folder changes. The run may be in training: a checkpoint that is removed meanwhile is passed over.
+    """
+    folder, item = folder.absolute(), "best_learner" if which == "best" else "learner"
+    damaged: dict[int, str] = {}
+    while untried := [iteration for iteration in iterations(folder) if iteration not in damaged]:
+        path = folder / str(untried[-1])
+        try:
+            if checksums.exist(path):
+                checksums.check(path, (item, "progress"))
+            progress, has_checksums = _restore_progress(path)
+            learner = _restore_item(path, item, abstract)
+        except Exception as error:
+            if _is_out_of_memory(error):
+                raise
+            damaged[untried[-1]] = _reason(error)
+            continue
+        still_there = {iteration: reason for iteration, reason in damaged.items() if (folder / str(iteration)).exists()}
+        _report(still_there, progress.iteration, has_checksums, message)
+        return learner, progress
+    if damaged:
+        raise _no_checkpoint(folder, damaged)
+    raise ValueError(f"There is no checkpoint in {folder} yet.")
 
 
-def restore_progress(folder: Path) -> Progress:
-    """Returns the progress of the last checkpoint."""
-    return _restore_progress(_last_checkpoint(folder))
+def _report(damaged: dict[int, str], used: int, has_checksums: bool, message: Callable[[str], None]) -> None:
+    for iteration, reason in damaged.items():
+        message(f"The checkpoint of iteration {iteration} is damaged ({reason}): that of iteration {used} is used.")
+    if not has_checksums:
+        message(
+            f"The checkpoint of iteration {used} has no checksums, because an earlier version wrote it: damage to it "
+            "may not be noticed."
+        )
 
 
-def _last_checkpoint(folder: Path) -> Path:
-    found = iterations(folder)
-    if not found:
-        raise ValueError(f"There is no checkpoint in {folder} yet.")
-    return folder.absolute() / str(found[-1])
+def _no_checkpoint(folder: Path, damaged: dict[int, str]) -> ValueError:
+    reasons = "; ".join(f"iteration {iteration}: {reason}" for iteration, reason in damaged.items())
+    return ValueError(f"No checkpoint in {folder} can be read ({reasons}): start a new run in another folder.")
 
 
-def _restore_state(path: Path, abstract: TrainState, num_devices: int) -> RunState:
-    progress = _restore_progress(path)
+class _DamagedError(ValueError):
+    """A file of a checkpoint differs from its checksum. All processes raise it together."""
+
+
+def _check_in_process_0(path: Path) -> None:
+    """Checks all files of a checkpoint in process 0. All processes receive the outcome."""
+    reason = None
+    if processes.is_first() and checksums.exist(path):
+        try:
+            checksums.check(path, _ITEMS)
+        except (ValueError, OSError) as error:
+            reason = _reason(error)
+    if not processes.broadcast_from_process_0(reason is None):
+        raise _DamagedError(reason or "process 0 has found it so")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _restore_state(path: Path, abstract: TrainState, num_devices: int) -> tuple[RunState, bool]:
+    """Returns the state, and True if the checkpoint has checksums."""
+    progress, has_checksums = _restore_progress(path)
     if progress.num_devices != num_devices:
         raise DeviceCountError(
             f"The run uses {progress.num_devices} devices and here are {num_devices}: each has its own share of the "
             "replay, so resume it on as many; or export its learner and start a new run from it "
             "(`spo train --from FILE`)."
         )
-    return RunState(
+    state = RunState(
         train_state=TrainState(
             learner=_restore_item(path, "learner", abstract.learner),
             worker=_restore_item(path, "worker", abstract.worker),
@@ -207,6 +283,7 @@ def _restore_state(path: Path, abstract: TrainState, num_devices: int) -> RunSta
         best_learner=_restore_item(path, "best_learner", abstract.learner),
         progress=progress,
     )
+    return state, has_checksums
 
 
 def _restore_item(path: Path, item: str, abstract: Any) -> Any:
@@ -219,30 +296,37 @@ def _restore_item(path: Path, item: str, abstract: Any) -> Any:
     return named_arrays.unflatten(abstract, arrays)
 
 
-def _restore_progress(path: Path) -> Progress:
+def _restore_progress(path: Path) -> tuple[Progress, bool]:
+    """Returns the progress, and True if the checkpoint has checksums."""
     import orbax.checkpoint as ocp
 
     with without_orbax_logs():
         arguments = ocp.args.Composite(progress=ocp.args.JsonRestore())
         data = ocp.Checkpointer(ocp.CompositeCheckpointHandler()).restore(path, args=arguments).progress
+    has_checksums = data.pop(_HAS_CHECKSUMS, False)
+    if has_checksums and not checksums.exist(path):
+        raise ValueError(f"{path / checksums.MANIFEST} is missing")
     tuples = {name: tuple(data[name]) for name in ("best_scores", "best_iterations")}
-    return Progress(**{**data, **tuples})
+    progress = Progress(**{**data, **tuples})
+    if str(progress.iteration) != path.name:
+        raise ValueError(f"{path} holds iteration {progress.iteration}")
+    return progress, has_checksums
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Removes what an earlier process was writing or removing when it ended."""
+def remove_leftovers(folder: Path) -> None:
+    """Removes what an earlier process was writing or removing when it ended. No other process may be writing there."""
     if processes.is_first() and folder.exists():
         for path in folder.iterdir():
-            if path.name.endswith((".orbax-checkpoint-tmp", ".removed")):
+            if ".orbax-checkpoint-tmp" in path.name or path.name.endswith((_UNSEALED, _REMOVED)):
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:
     # Renamed first: a part of a checkpoint must not have the name of a complete one.
-    removed = path.with_name(f"{path.name}.removed")
+    removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed, ignore_errors=True)
 

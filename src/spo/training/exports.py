@@ -4,6 +4,7 @@ The file is a NumPy archive of named arrays and a JSON header. Reading it execut
 """
 
 import contextlib
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ EXPORT_FORMAT = "spo learner 1"
 def write_learner(target: Path, learner: Any, header: dict[str, Any]) -> None:
     """Writes a learner. The file appears under its name only when it is complete."""
     arrays = {name: np.asarray(array) for name, array in named_arrays.flatten(learner).items()}
+    header = {"format": EXPORT_FORMAT, **header}
+    header |= {"sha256": _checksum(header, arrays)}
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(target) as file:
-        np.savez(file, header=np.array(json.dumps({"format": EXPORT_FORMAT, **header})), **arrays)  # type: ignore[arg-type]
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
 
 
 def read_header(source: Path) -> dict[str, Any]:
@@ -41,6 +44,10 @@ def read_learner(source: Path, abstract: Any) -> Any:
     expected = named_arrays.flatten_abstract(abstract)
     with _open_export(source) as file:
         given = {name: file[name] for name in file.files if name != "header"}
+        header = json.loads(str(file["header"]))
+        # Earlier versions wrote no checksum.
+        if "sha256" in header and header["sha256"] != _checksum(header, given):
+            raise ValueError(f"{source} is damaged: export the learner again.")
     missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
     if missing or unknown:
         raise ValueError(
@@ -59,6 +66,16 @@ def read_learner(source: Path, abstract: Any) -> Any:
         for name, array in given.items()
     }
     return named_arrays.unflatten(abstract, arrays)
+
+
+def _checksum(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """Returns the SHA-256 of the arrays and of the header's other entries."""
+    entries = {name: value for name, value in header.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

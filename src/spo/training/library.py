@@ -1,5 +1,6 @@
 """Training as a function call, `spo.train(env, steps=1e5)`, and agents of saved runs, `spo.load(path)`."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from spo.training.agents import Agent, Learners, make_agent, select_seed
 from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.experiment import EvaluationConfig, Experiment
 from spo.training.records import Record
-from spo.training.run_folder import RunFolder, find_origin, load_learner, make_origin
+from spo.training.run_folder import RunFolder, load_learner_and_origin, make_origin
 from spo.training.sinks.base import Sink
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
@@ -140,9 +141,9 @@ def load(
     """
     path = Path(run)
     task = None if env is None else _name_and_task(env)[1]
-    experiment, learner = load_learner(path, which, task)
-    learners = Learners(learner, find_origin(path, which))
-    algorithm = Trainer(experiment, task).algorithm
+    learner, origin = load_learner_and_origin(path, which, task)
+    learners = Learners(learner, origin)
+    algorithm = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task).algorithm
     return make_agent(algorithm, select_seed(learner, member), _read_summary(path), learners)
 
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from spo._version import __version__
-from spo.reports.runs import read_config, read_records
+from spo.reports.runs import read_config, read_records, read_summary
 from spo.reports.summary import summarise
 from spo.training import exports, processes, run_log, signals
 from spo.training.checkpoints import Checkpointer, Saved
@@ -135,18 +135,20 @@ def train(
     started_at = time.perf_counter()
     experiment, task = prepare_task(experiment, task)
     run_folder = _open_to_resume(folder, experiment, start_from) if resume else RunFolder.unused(folder)
-    if resume and run_folder.summary_path.exists():
+    if resume and (summary := read_summary(run_folder.path)) is not None:
         sink = SinkGroup(sinks if processes.is_first() else [])
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
-        return json.loads(run_folder.summary_path.read_text())
-    with run_log.collecting() as log:
+        return summary
+    with run_log.collecting() as log, contextlib.ExitStack() as stack:
+        if resume:
+            stack.enter_context(run_folder.open_to_train())
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)
         if not resume:  # only here: settings that are refused must not leave a folder behind
             if start_from is not None:
                 exports.read_learner(start_from, trainer.abstract_state.learner)
-            run_folder.create(experiment, start_from)
+            stack.enter_context(run_folder.create(experiment, start_from))
         if processes.is_first():
             log.write_to(run_folder.log_path)
         run(
@@ -166,7 +168,7 @@ def train(
 def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
     """Returns the state before the first iteration, with the learner from which the folder's run starts, if any."""
     train_state = trainer.init(_split_key(trainer.experiment.seed)[0])
-    if folder is not None and folder.start_path.exists():
+    if folder is not None and folder.starts_from_learner:
         learner = exports.read_learner(folder.start_path, trainer.abstract_state.learner)
         train_state = train_state._replace(learner=learner)
     progress = Progress(

@@ -1,12 +1,19 @@
 """The folder of a run: its settings, metrics, checkpoints and results."""
 
 import dataclasses
+import errno
+import glob
 import importlib.metadata
 import json
 import os
 import platform
+import re
+import secrets
 import shutil
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,9 +21,10 @@ import jax
 
 from spo import files
 from spo._version import __version__
+from spo.checks import printable
 from spo.provenance import git_commit
-from spo.reports.runs import flatten, read_config, read_starts
-from spo.training import checkpoints, exports, processes
+from spo.reports.runs import CHECKSUM, check_config, flatten, read_config, read_starts, with_checksum
+from spo.training import checkpoints, exports, locks, processes
 from spo.training.experiment import Experiment, from_json, to_json
 from spo.training.run_state import Progress
 from spo.training.trainer import Trainer
@@ -24,6 +32,9 @@ from spo.types import Task
 
 #: Packages whose versions environment.json records, because a result may depend on them.
 PACKAGES = ("spo-jax", "jax", "jaxlib", "flax", "optax", "flashbax", "mctx", "brax", "jumanji", "orbax-checkpoint")
+
+#: Entries of config.json beside the settings.
+_NOT_SETTINGS = ("spo_version", "start_from", CHECKSUM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +83,7 @@ class RunFolder:
 
     @classmethod
     def unused(cls, path: Path) -> "RunFolder":
-        """Returns a folder for a new run. Raises ValueError if it holds a run: nothing is overwritten."""
+        """Returns a folder for a new run. Raises ValueError unless it is absent or empty: nothing is overwritten."""
         folder = cls(Path(path).absolute())
         if folder.config_path.exists():
             raise ValueError(
@@ -81,6 +92,11 @@ class RunFolder:
             )
         if folder.path.exists() and not folder.path.is_dir():
             raise ValueError(f"{folder.path} is a file: choose another folder for the run.")
+        if folder.path.exists() and (found := _contents(folder.path)):
+            raise ValueError(
+                f"{folder.path} is not empty and holds no run (it has {_name_some(found)}): choose another folder, or "
+                "empty this one."
+            )
         return folder
 
     @classmethod
@@ -94,10 +110,14 @@ class RunFolder:
                 "from its tag in a clone to use the run, or to export its learner, from which this version can start "
                 "a new run (`spo train --from FILE`)."
             )
+        check_config(folder.path)
         return folder
 
-    def create(self, experiment: Experiment, start_from: Path | None = None) -> None:
-        """Creates the folder and writes config.json.
+    def create(self, experiment: Experiment, start_from: Path | None = None) -> locks.RunLock:
+        """Creates the folder with config.json and returns its lock.
+
+        The folder gets its name when it is complete: a process that is killed here leaves nothing that looks like a
+        run. Raises ValueError if another process has created it meanwhile.
 
         Args:
           experiment: the settings of the run.
@@ -107,20 +127,61 @@ class RunFolder:
         if start_from is not None:
             header = exports.read_header(start_from)
             origin = {"file": Path(start_from).name, "env_steps": header["env_steps"], "which": header["which"]}
+        config = {"spo_version": __version__, "start_from": origin, **to_json(experiment)}
         processes.wait_for_all("the folder is free")
+        lock, failure = locks.RunLock(self.path), None
         if processes.is_first():
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                lock = self._create(config, start_from)
+            except (ValueError, OSError) as error:
+                failure = error
+        if not processes.broadcast_from_process_0(failure is None):
+            raise failure or ValueError(f"{self.path} can't be created: process 0 names the reason.")
+        return lock
+
+    def _create(self, config: dict[str, Any], start_from: Path | None) -> locks.RunLock:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        prefix = f".{self.path.name}."
+        _remove_abandoned(self.path.parent, prefix)
+        draft = RunFolder(Path(tempfile.mkdtemp(prefix=prefix, suffix=files.DRAFT, dir=self.path.parent)))
+        lock = locks.RunLock(draft.path)
+        try:
+            draft.path.chmod(0o777 & ~_umask())  # the private mode of temporary folders is not meant for runs
+            lock.acquire_here()
             if start_from is not None:
-                shutil.copyfile(start_from, self.start_path)
-            # Written last and at once: a folder with this file is a run that can be resumed.
-            write_json(self.config_path, {"spo_version": __version__, "start_from": origin, **to_json(experiment)})
-        processes.wait_for_all("the folder is there")
+                shutil.copyfile(start_from, draft.start_path)
+            write_json(draft.config_path, with_checksum(config))
+            files.sync_folder(draft.path)
+            RunFolder.unused(self.path)
+            draft.path.rename(self.path)  # onto an absent or an empty folder, and onto no other
+        except BaseException as error:
+            lock.release()
+            shutil.rmtree(draft.path, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                RunFolder.unused(self.path)  # raises the reason
+            raise
+        lock.moved_to(self.path)
+        files.sync_folder(self.path.parent)
+        return lock
+
+    def open_to_train(self) -> locks.RunLock:
+        """Locks the folder of an earlier run, removes what a killed process has left there, and returns the lock."""
+        lock = locks.RunLock(self.path).acquire()
+        if processes.is_first():
+            files.remove_drafts(self.path)
+            checkpoints.remove_leftovers(self.checkpoints_path)
+        return lock
 
     @property
     def experiment(self) -> Experiment:
         """The settings in config.json."""
         config = read_config(self.path)
-        return from_json({name: value for name, value in config.items() if name not in ("spo_version", "start_from")})
+        return from_json({name: value for name, value in config.items() if name not in _NOT_SETTINGS})
+
+    @property
+    def starts_from_learner(self) -> bool:
+        """True if the run started from an exported learner, which is then in start.npz."""
+        return read_config(self.path)["start_from"] is not None
 
     def check_same(self, experiment: Experiment) -> None:
         """Raises ValueError if the run was started with other settings."""
@@ -139,6 +200,16 @@ class RunFolder:
         write_json(self.environment_path, {"starts": [*read_starts(self.path), start]})
 
 
+def new_run_folder(parent: Path, task: str, algorithm: str) -> Path:
+    """Returns a path for a new run, named after task, algorithm and time. It does not exist yet.
+
+    The last part is random: runs that start in the same second get different names.
+    """
+    name = re.sub(r"[^\w.-]+", "-", f"{task}-{algorithm}").strip("-.")
+    ending = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
+    return Path(parent) / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{ending}"
+
+
 # --- Learners of saved runs -------------------------------------------------------------------------------------------
 
 
@@ -147,30 +218,6 @@ def load_experiment(source: Path) -> Experiment:
     if Path(source).is_file():
         return from_json(exports.read_header(source)["experiment"])
     return RunFolder.open(source).experiment
-
-
-def load_learner(
-    source: Path, which: Literal["best", "last"] | None = None, task: Task | None = None
-) -> tuple[Experiment, Any]:
-    """Returns the settings of a run and its learner, on one device; its leaves are [seed, ...].
-
-    Args:
-      source: the folder of the run, or a file that `spo export` or `agent.save` wrote.
-      which: the parameters of the best evaluation, or the last ones. A file holds one of the two. None: those of the
-        file, or the best ones of a folder.
-      task: the environments, if they can't be made by name.
-    """
-    if which not in ("best", "last", None):
-        raise ValueError(f"which must be 'best' or 'last', got {which!r}.")
-    # A learner is the same on every device, so one device can read it however many have trained it.
-    experiment = dataclasses.replace(load_experiment(source), num_devices=1)
-    abstract = Trainer(experiment, task).abstract_state.learner
-    if Path(source).is_file():
-        exported = exports.read_header(source)["which"]
-        if which not in (None, exported):
-            raise ValueError(f"{source} holds the {exported} parameters of its run, not the {which} ones.")
-        return experiment, exports.read_learner(source, abstract)
-    return experiment, checkpoints.restore_learner(RunFolder.open(source).checkpoints_path, abstract, which or "best")
 
 
 class Origin(NamedTuple):
@@ -182,21 +229,57 @@ class Origin(NamedTuple):
     env_steps: tuple[int, ...]  # of each seed
 
 
-def find_origin(source: Path, which: Literal["best", "last"] | None = None) -> Origin:
-    """Returns the origin of the learner that `load_learner` loads."""
-    if Path(source).is_file():
-        header = exports.read_header(source)
-        iterations, env_steps = tuple(header["iteration"]), tuple(header["env_steps"])
-        return Origin(load_experiment(source), header["which"], iterations, env_steps)
-    run = RunFolder.open(source)
-    return make_origin(run.experiment, which or "best", checkpoints.restore_progress(run.checkpoints_path))
-
-
 def make_origin(experiment: Experiment, which: Literal["best", "last"], progress: Progress) -> Origin:
     """Returns the origin of the best or the last learner of a run."""
     last = (progress.iteration,) * len(progress.best_scores)
     iterations = progress.best_iterations if which == "best" else last
     return Origin(experiment, which, iterations, tuple(i * progress.env_steps_per_iteration for i in iterations))
+
+
+def _to_stderr(text: str) -> None:
+    print(f"spo: {printable(text)}", file=sys.stderr)
+
+
+def load_learner(
+    source: Path,
+    which: Literal["best", "last"] | None = None,
+    task: Task | None = None,
+    message: Callable[[str], None] = _to_stderr,
+) -> tuple[Experiment, Any]:
+    """Returns the settings of a run and its learner, on one device; its leaves are [seed, ...].
+
+    Args:
+      source: the folder of the run, or a file that `spo export` or `agent.save` wrote.
+      which: the parameters of the best evaluation, or the last ones. A file holds one of the two. None: those of the
+        file, or the best ones of a folder.
+      task: the environments, if they can't be made by name.
+      message: receives a sentence if the last checkpoint is damaged and the one before is used.
+    """
+    learner, origin = load_learner_and_origin(source, which, task, message)
+    return dataclasses.replace(origin.experiment, num_devices=1), learner
+
+
+def load_learner_and_origin(
+    source: Path,
+    which: Literal["best", "last"] | None = None,
+    task: Task | None = None,
+    message: Callable[[str], None] = _to_stderr,
+) -> tuple[Any, Origin]:
+    """Returns the learner of `load_learner` and its origin, which are of the same checkpoint."""
+    if which not in ("best", "last", None):
+        raise ValueError(f"which must be 'best' or 'last', got {which!r}.")
+    experiment = load_experiment(source)
+    # A learner is the same on every device, so one device can read it however many have trained it.
+    abstract = Trainer(dataclasses.replace(experiment, num_devices=1), task).abstract_state.learner
+    if Path(source).is_file():
+        header = exports.read_header(source)
+        if which not in (None, header["which"]):
+            raise ValueError(f"{source} holds the {header['which']} parameters of its run, not the {which} ones.")
+        origin = Origin(experiment, header["which"], tuple(header["iteration"]), tuple(header["env_steps"]))
+        return exports.read_learner(source, abstract), origin
+    folder, which = RunFolder.open(source).checkpoints_path, which or "best"
+    learner, progress = checkpoints.restore_learner(folder, abstract, which, message)
+    return learner, make_origin(experiment, which, progress)
 
 
 def save_learner(target: Path, learner: Any, origin: Origin) -> None:
@@ -211,10 +294,15 @@ def save_learner(target: Path, learner: Any, origin: Origin) -> None:
     exports.write_learner(Path(target), learner, header)
 
 
-def export_learner(folder: Path, target: Path, which: Literal["best", "last"] = "best") -> None:
+def export_learner(
+    folder: Path,
+    target: Path,
+    which: Literal["best", "last"] = "best",
+    message: Callable[[str], None] = _to_stderr,
+) -> None:
     """Writes the learner of a run, without its replay, to one small file from which another run can start."""
-    _, learner = load_learner(folder, which)
-    save_learner(target, learner, find_origin(folder, which))
+    RunFolder.open(folder)
+    save_learner(target, *load_learner_and_origin(folder, which, message=message))
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -224,6 +312,34 @@ def write_json(path: Path, data: Any) -> None:
     """Writes a JSON file at once: readers never see a part of it."""
     with files.replacing(path) as file:
         file.write(json.dumps(data, indent=2).encode() + b"\n")
+
+
+def _contents(folder: Path) -> list[str]:
+    """Returns the names in a folder, without those of locks."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in (locks.LOCK_NAME, locks.HOLDER_NAME))
+
+
+def _name_some(names: Sequence[str], most: int = 5) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Removes folders of runs whose creation was killed. One that is being created is locked and stays."""
+    for path in parent.glob(f"{glob.escape(prefix)}*{files.DRAFT}"):
+        lock = locks.RunLock(path)
+        try:
+            lock.acquire_here()
+        except (ValueError, OSError):
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        lock.release()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _describe_environment() -> dict[str, Any]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from spo.reports.runs import read_records
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
 
@@ -25,6 +26,17 @@ class JsonLines(Sink):
                 "start a new run."
             )
         os.truncate(self._path, num_bytes)
+        self._check()
+
+    def _check(self) -> None:
+        """Raises ValueError for a damaged line: the results at the end of the run are made from all of them."""
+        try:
+            read_records(self._path)
+        except ValueError as error:
+            raise ValueError(f"{error} Restore the file, or export the learner and start a new run from it.") from None
+        with self._path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read())[1] != b"\n":
+                raise ValueError(f"The last line of {self._path} is not complete: restore the file.")
 
     def log(self, records: Sequence[Record]) -> None:
         lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
