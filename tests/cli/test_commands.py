@@ -20,6 +20,7 @@ import spo
 from cli.command import spo_command
 from spo.cli import main, saved
 from spo.environments import rendering
+from spo.reports.runs import with_checksum
 from spo.training import library, loop, processes
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_experiment
@@ -192,7 +193,7 @@ def test_evaluate_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monke
 
     monkeypatch.setattr(saved, "_evaluate", evaluate)
     config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(with_checksum(config)))
     assert "No episode is needed." in spo_command(capsys, "evaluate", str(tmp_path)).err
     assert (played[0].greedy, played[0].policy_only) == (evaluation.greedy, not evaluation.use_search)
     spo_command(capsys, "evaluate", str(tmp_path), "--no-greedy", "--no-policy-only")
@@ -224,7 +225,7 @@ def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeyp
     monkeypatch.setattr(rendering, "rollout_frames", frames)
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "run" / "config.json").write_text(json.dumps(with_checksum(config)))
     for options in ((), ("--greedy", "--policy-only")):
         result = spo_command(capsys, "render", str(tmp_path / "run"), "--out", str(tmp_path / "x.gif"), *options)
         assert result.code == 0, result.err

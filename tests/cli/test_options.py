@@ -114,7 +114,7 @@ def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
     spo_command(capsys, "train", "paper/ant")
     _, folder, _ = requested.pop()
     assert folder.parent == Path("runs")
-    assert folder.name.startswith("paper-ant-20")
+    assert folder.name.startswith("brax-ant-spo-20")
     switches = ("--deterministic", "--quiet", "--wandb", "cubes")
     spo_command(capsys, "train", "--run", str(tmp_path / "x"), "--from", "learner.npz", *switches)
     _, folder, options = requested.pop()

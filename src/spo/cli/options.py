@@ -51,7 +51,7 @@ class TrainOptions:
     preset: Annotated[Positional[str], arg(metavar="[PRESET]")]
     """Named experiment that provides the defaults of all other options."""
     run: Path | None = None
-    """New folder for settings, metrics and checkpoints. None: one in runs/, named after the preset and the time."""
+    """New folder for settings, metrics and checkpoints. None: one in runs/, named after task, algorithm and time."""
     resume: Path | None = None
     """Folder of an interrupted run, to continue from its last checkpoint with its own settings."""
     start_from: Annotated[Path | None, arg(name="from")] = None

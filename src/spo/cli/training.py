@@ -1,6 +1,5 @@
 """The command `spo train`."""
 
-import datetime
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ def train(*arguments: str) -> None:
     from spo import presets
     from spo.cli import options
     from spo.cli.parsing import parse
+    from spo.training.run_folder import new_run_folder
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.find_value(arguments, "--resume")
@@ -40,9 +40,13 @@ def train(*arguments: str) -> None:
         raise ValueError(f"A run is resumed in its own folder, {resume}: leave --run out.")
     if chosen.distributed and not resume and chosen.run is None:
         raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
+    experiment = options.to_experiment(chosen.experiment, other_task_options)
+    folder = (
+        Path(resume) if resume else chosen.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm)
+    )
     run(
-        options.to_experiment(chosen.experiment, other_task_options),
-        Path(resume) if resume else chosen.run or _new_folder(preset or presets.DEFAULT),
+        experiment,
+        folder,
         resume=bool(resume),
         start_from=chosen.start_from,
         deterministic=chosen.deterministic,
@@ -116,8 +120,3 @@ def _start_experiment(arguments: tuple[str, ...], preset: str, resume: str | Non
 def _description(preset: str, resume: str | None, presets: tuple[str, ...]) -> str:
     source = f"the preset {preset}" if resume is None else f"the run {resume}"
     return f"Train an agent. The defaults below are those of {source}. The presets are {', '.join(presets)}."
-
-
-def _new_folder(preset: str) -> Path:
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{preset.replace('/', '-')}-{now}"
