@@ -100,7 +100,7 @@ DAMAGES = {
     "a config of another shape": ("config.json", None, "A file lacks what a run has"),
     "summary.json": ("summary.json", b'{"env_steps": ', ""),
     "an empty summary": ("summary.json", b"{}", "A file lacks what a run has"),
-    "a summary that is a list": ("summary.json", b"[]", "A file lacks what a run has"),
+    "a summary that is a list": ("summary.json", b"[]", "summary.json is damaged"),
     "environment.json": ("environment.json", b"\xff\xfe", ""),
     "metrics.jsonl": ("metrics.jsonl", b'{"kind": "evaluation"\n{}\n', "metrics.jsonl is not JSON"),
     "records of another shape": ("metrics.jsonl", b"3\n", "A file lacks what a run has"),

@@ -13,7 +13,6 @@ from reports.fake_runs import write_run
 from spo.reports.comparison import compare
 from spo.reports.runs import (
     check_config,
-    find_runs,
     list_runs,
     load_run,
     load_runs,
@@ -108,15 +107,11 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, name: str):
     write_run(tmp_path / "good", [0.0, 0.5], final=0.6)
     bad = write_run(tmp_path / "bad", [0.0, 0.5], final=0.6)
     (bad / file).write_bytes(content)
-    runs, (damaged,) = find_runs(tmp_path)
-    assert [run.folder.name for run in runs] == ["good"]
-    assert damaged.folder == bad
-    assert re.match(reason, damaged.reason) or re.search(f"/{reason.removeprefix('.*')}", damaged.reason)
     for read in (lambda warn: list_runs(tmp_path, warn), lambda warn: load_runs([tmp_path / "good", bad], warn)):
         warnings: list[str] = []
         assert [run.folder.name for run in read(warnings.append)] == ["good"]
         assert len(warnings) == 1
-        assert "bad is damaged and left out: " in warnings[0]
+        assert re.match(f"{bad} is damaged and left out: {reason}", warnings[0])
     with pytest.raises(ValueError, match=r"no run in .* that can be read: .*bad is damaged"):
         load_runs([bad])
 

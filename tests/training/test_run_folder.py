@@ -9,7 +9,8 @@ import pytest
 
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.reports.runs import find_runs, list_runs
+from spo.reports.overview import list_overviews
+from spo.reports.runs import list_runs
 from spo.training import run_folder
 from spo.training.checkpoints import iterations
 from spo.training.exports import read_header, write_learner
@@ -91,7 +92,7 @@ def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
         with pytest.raises(Killed):
             folder.create(tiny_experiment(), source)
     assert not folder.path.exists()
-    assert find_runs(tmp_path) == ([], [])
+    assert list_runs(tmp_path, pytest.fail) == list_overviews(tmp_path) == []
     assert len(list(folder.path.parent.iterdir())) == 1
     with folder.create(tiny_experiment()):
         assert [path.name for path in folder.path.parent.iterdir()] == ["run"], "what was left is removed"

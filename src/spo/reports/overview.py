@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spo.reports.formatting import HEADLINES, format_metric
-from spo.reports.runs import Record, headline, latest_per_seed, read_config, read_starts, read_summary
+from spo.reports.runs import Record, check_config, headline, latest_per_seed, read_config, read_starts, read_summary
 
 #: Folders inside a run, which contain no other run.
 _INSIDE_RUNS = ("checkpoints", "tensorboard")
@@ -74,6 +74,7 @@ def read_overview(folder: Path) -> Overview | None:
 
 
 def _read(known: Overview, config: Record) -> Overview:
+    check_config(known.folder)
     started, starts = known.started, read_starts(known.folder)
     if starts and "time" in starts[0]:  # config.json is younger than the run in a copy
         started = datetime.datetime.strptime(starts[0]["time"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
@@ -133,6 +134,7 @@ def read_last_records(path: Path) -> list[Record]:
 
 def _run_folders(root: Path) -> Iterator[Path]:
     for folder, below, files in os.walk(root):
+        below[:] = [name for name in below if not name.endswith(".draft")]  # runs that are being created
         if "config.json" in files:
             yield Path(folder)
             below[:] = [name for name in below if name not in _INSIDE_RUNS]

@@ -68,16 +68,6 @@ class Run:
         return (self.folder / "config.json").stat().st_mtime
 
 
-@dataclasses.dataclass(frozen=True)
-class DamagedRun:
-    """A run folder that can't be read."""
-
-    folder: Path
-    """Folder of the run."""
-    reason: str
-    """Sentence that names the damaged file."""
-
-
 def load_run(folder: Path) -> Run:
     """Reads everything that a run folder contains, except checkpoints. Raises ValueError that names a damaged file."""
     folder = Path(folder)
@@ -133,23 +123,15 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
     return list(runs.values())
 
 
-def find_runs(root: Path) -> tuple[list[Run], list[DamagedRun]]:
-    """Reads every run under `root`, evaluated or not: those that can be read, oldest first, and the damaged ones."""
-    runs, damaged = [], []
+def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
+    """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
+    runs = []
     for folder in _run_folders(root) if Path(root).is_dir() else ():
         try:
             runs.append(load_run(folder))
         except ValueError as error:
-            damaged.append(DamagedRun(folder, str(error)))
-    return sorted(runs, key=lambda run: (run.started, str(run.folder))), damaged
-
-
-def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
-    """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
-    runs, damaged = find_runs(root)
-    for run in damaged:
-        warn(f"{run.folder} is damaged and left out: {run.reason}")
-    return runs
+            warn(f"{folder} is damaged and left out: {error}")
+    return sorted(runs, key=lambda run: (run.started, str(run.folder)))
 
 
 def is_run(folder: Path) -> bool:
@@ -328,11 +310,9 @@ def _run_folders(path: str | Path) -> list[Path]:
 
 __all__ = [
     "CHECKSUM",
-    "DamagedRun",
     "Record",
     "Run",
     "check_config",
-    "find_runs",
     "find_setting",
     "flatten",
     "headline",
