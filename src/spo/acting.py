@@ -139,14 +139,14 @@ class Episodes(NamedTuple):
     metrics: dict[str, Float[Array, " E"]]  # the environment's metrics at the last step, e.g. "solved"
 
 
-class _EpisodesState(NamedTuple):
-    """State of the loop in `run_episodes`."""
+class RunningEpisodes(NamedTuple):
+    """Episodes that run side by side, some of which have ended. Made by `start_episodes`."""
 
-    key: PRNGKey
+    key: PRNGKey  # random key of the next step
     env_state: State
     timestep: TimeStep
     ended: Bool[Array, " E"]
-    episodes: Episodes
+    episodes: Episodes  # results so far
 
 
 def run_episodes(
@@ -156,6 +156,12 @@ def run_episodes(
 
     Environments with a time limit end by themselves; `max_steps` stops the others.
     """
+    running = start_episodes(environment, key, num_episodes)
+    return continue_episodes(environment, act, running, max_steps, max_steps).episodes
+
+
+def start_episodes(environment: Environment, key: PRNGKey, num_episodes: int) -> RunningEpisodes:
+    """Returns `num_episodes` at their first state."""
     key, key_reset = jax.random.split(key)
     env_state, timestep = jax.vmap(environment.reset)(jax.random.split(key_reset, num_episodes))
     start = Episodes(
@@ -163,27 +169,47 @@ def run_episodes(
         lengths=jnp.zeros(num_episodes, jnp.int32),
         metrics=jax.tree.map(jnp.zeros_like, timestep.metrics),
     )
+    return RunningEpisodes(key, env_state, timestep, jnp.zeros(num_episodes, bool), start)
 
-    def unfinished(loop: _EpisodesState) -> Bool[Array, ""]:
-        return ~jnp.all(loop.ended) & (jnp.max(loop.episodes.lengths) < max_steps)
 
-    def step(loop: _EpisodesState) -> _EpisodesState:
-        key, key_act, key_step = jax.random.split(loop.key, 3)
-        action = act(key_act, loop.env_state, loop.timestep)
+def is_unfinished(running: RunningEpisodes, max_steps: int = 100_000) -> Bool[Array, ""]:
+    """Returns True while an episode has not ended and none has `max_steps`."""
+    return ~jnp.all(running.ended) & (jnp.max(running.episodes.lengths) < max_steps)
+
+
+def continue_episodes(
+    environment: Environment,
+    act: ActFn,
+    running: RunningEpisodes,
+    num_steps: int | Integer[Array, ""],
+    max_steps: int = 100_000,
+) -> RunningEpisodes:
+    """Runs the episodes for `num_steps` more steps, or to their end. The division into parts changes no result."""
+    num_episodes = running.ended.shape[0]
+
+    def unfinished(loop: tuple[RunningEpisodes, Integer[Array, ""]]) -> Bool[Array, ""]:
+        return is_unfinished(loop[0], max_steps) & (loop[1] < num_steps)
+
+    def step(
+        loop: tuple[RunningEpisodes, Integer[Array, ""]],
+    ) -> tuple[RunningEpisodes, Integer[Array, ""]]:
+        running, count = loop
+        key, key_act, key_step = jax.random.split(running.key, 3)
+        action = act(key_act, running.env_state, running.timestep)
         env_state, timestep = jax.vmap(environment.step)(
-            jax.random.split(key_step, num_episodes), loop.env_state, action
+            jax.random.split(key_step, num_episodes), running.env_state, action
         )
 
         def unless_ended(new: Array, old: Array) -> Array:
-            return jnp.where(loop.ended.reshape(loop.ended.shape + (1,) * (new.ndim - 1)), old, new)
+            return jnp.where(running.ended.reshape(running.ended.shape + (1,) * (new.ndim - 1)), old, new)
 
         episodes = Episodes(
-            returns=loop.episodes.returns + jnp.where(loop.ended, 0.0, timestep.reward),
-            lengths=loop.episodes.lengths + ~loop.ended,
-            metrics=jax.tree.map(unless_ended, timestep.metrics, loop.episodes.metrics),
+            returns=running.episodes.returns + jnp.where(running.ended, 0.0, timestep.reward),
+            lengths=running.episodes.lengths + ~running.ended,
+            metrics=jax.tree.map(unless_ended, timestep.metrics, running.episodes.metrics),
         )
-        env_state, timestep = jax.tree.map(unless_ended, (env_state, timestep), (loop.env_state, loop.timestep))
-        return _EpisodesState(key, env_state, timestep, loop.ended | timestep.ended, episodes)
+        env_state, timestep = jax.tree.map(unless_ended, (env_state, timestep), (running.env_state, running.timestep))
+        after = RunningEpisodes(key, env_state, timestep, running.ended | timestep.ended, episodes)
+        return after, count + 1
 
-    loop = _EpisodesState(key, env_state, timestep, jnp.zeros(num_episodes, bool), start)
-    return jax.lax.while_loop(unfinished, step, loop).episodes
+    return jax.lax.while_loop(unfinished, step, (running, jnp.zeros((), jnp.int32)))[0]

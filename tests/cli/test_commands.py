@@ -18,11 +18,12 @@ import numpy as np
 
 import spo
 from cli.command import spo_command
+from spo import presets
 from spo.cli import main, saved
 from spo.environments import rendering
 from spo.reports.runs import with_checksum
-from spo.training import library, loop, processes
-from spo.training.experiment import EvaluationConfig
+from spo.training import evaluation, library, loop, processes
+from spo.training.experiment import EvaluationConfig, to_json
 from spo.training.run_folder import load_experiment
 from spo.training.trainer import Trainer
 
@@ -100,19 +101,23 @@ def test_a_folder_with_a_run_is_not_overwritten(run: Path, capsys):
 def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkeypatch):
     searches, calls = [], []
 
-    real_evaluate = Trainer.evaluate
+    real_evaluate = evaluation.evaluate_in_parts
 
-    def evaluate(self: Trainer, learner: Any, key: Any, num_episodes: int, **how: bool) -> Any:
-        searches.append(self.experiment.config.search)
-        calls.append((num_episodes, how))
-        return real_evaluate(self, learner, key, num_episodes, **how)
+    def evaluate(trainer: Trainer, learner: Any, key: Any, num_episodes: int, **how: Any) -> Any:
+        searches.append(trainer.experiment.config.search)
+        calls.append((num_episodes, how["use_search"], how["greedy"]))
+        episodes = real_evaluate(trainer, learner, key, num_episodes, **how)
+        del how["on_progress"]
+        at_once = trainer.evaluate(learner, key, num_episodes, **how)
+        jax.tree.map(np.testing.assert_array_equal, episodes, at_once)  # the parts change no number
+        return episodes
 
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate_in_parts", evaluate)
     out = tmp_path / "result.json"
     answer = spo_command(capsys, "evaluate", str(run), "--search.horizon", "3", "--episodes", "8", "--out", str(out))
     assert answer.code == 0, answer.err
     assert (searches[-1].horizon, searches[-1].num_particles) == (3, 4)
-    assert calls == [(8, {"use_search": True, "greedy": False})]
+    assert calls == [(8, True, False)]
     result = json.loads(out.read_text())
     assert (result["search"]["horizon"], result["search"]["num_particles"]) == (3, 4)
     assert (result["parameters"], result["episodes"], result["greedy"]) == ("best", 8, False)
@@ -123,6 +128,40 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     assert 0 < result["seconds_per_step"] < 10
     assert "95 % interval" in answer.out
     assert "ms for one action" in answer.out
+
+
+def test_evaluate_another_variant_of_the_task(run: Path, capsys, tmp_path):
+    out = tmp_path / "result.json"
+    options = ("--task.eval-scrambles", "9", "--task.time-limit", "2", "--episodes", "4", "--policy-only")
+    answer = spo_command(capsys, "evaluate", str(run), *options, "--out", str(out))
+    assert answer.code == 0, answer.err
+    result = json.loads(out.read_text())
+    assert (result["task_options"]["eval_scrambles"], result["task_options"]["size"]) == (9, 2)
+    assert result["length"]["high"] <= 2
+    assert "eval_scrambles 9" in answer.out
+    answer = spo_command(capsys, "evaluate", str(run), "--task.size", "3", "--episodes", "4")
+    assert answer.code == 2
+    assert "can't act in this variant of rubiks_cube" in answer.err
+    assert "int8[6, 3, 3]" in answer.err
+    answer = spo_command(capsys, "evaluate", str(run), "--task.scrambles", "3")
+    assert (answer.code, "Did you mean --task" in answer.err) == (2, True)
+
+
+def test_evaluate_shows_all_options_without_a_run_and_only_its_own_with_one(run: Path, capsys, tmp_path):
+    text = spo_command(capsys, "evaluate", "--help").out
+    for option in ("--search.horizon", "--num-simulations", "--policy-only", "--task.eval-scrambles", "--episodes"):
+        assert option in text
+    text = spo_command(capsys, "evaluate", str(run), "--help").out
+    assert "--search.horizon" in text
+    assert "--num-simulations" not in text
+    config = json.loads((run / "config.json").read_text())
+    ppo = to_json(presets.get("default", "ppo"))
+    config |= {"algorithm": "ppo", "config": ppo["config"]}
+    (tmp_path / "config.json").write_text(json.dumps(with_checksum(config)))
+    text = spo_command(capsys, "evaluate", str(tmp_path), "--help").out
+    assert "--greedy" in text
+    for option in ("--search", "--num-simulations", "--policy-only"):
+        assert option not in text
 
 
 @pytest.mark.program
@@ -150,7 +189,7 @@ def test_an_exported_file_evaluates_like_its_run_with_the_policy_alone(run: Path
             return agent.act(*arguments, **how)
 
         agent = real_make_agent(algorithm, learner, summary)
-        return agent._replace(act=act)
+        return dataclasses.replace(agent, act=act)
 
     monkeypatch.setattr(library, "make_agent", make_agent)
     switches = ("--policy-only", "--greedy", "--last", "--episodes", "8", "--seed", "5")
@@ -179,25 +218,27 @@ def test_evaluate_lists_the_options_of_the_search(run: Path, capsys):
 @pytest.mark.parametrize("episodes", [0, -1])
 def test_evaluate_needs_an_episode(run: Path, capsys, episodes):
     result = spo_command(capsys, "evaluate", str(run), "--episodes", str(episodes))
-    assert (result.code, "ask for 1 or more" in result.err) == (2, True)
+    assert (result.code, f"--episodes must be 1 or more, got {episodes}" in result.err) == (2, True)
+    result = spo_command(capsys, "evaluate", str(run), "--seed", "-1")
+    assert (result.code, "--seed must lie between 0 and" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("evaluation", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
-def test_evaluate_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, evaluation):
+@pytest.mark.parametrize("settings", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_evaluate_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, settings):
     """Unless an option says otherwise: the two results are compared with each other."""
     played: list[Any] = []
 
-    def evaluate(chosen: Any) -> None:
+    def evaluate(chosen: Any, _: Any) -> None:
         played.append(chosen)
         raise ValueError("No episode is needed.")
 
     monkeypatch.setattr(saved, "_evaluate", evaluate)
-    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(settings)}
     (tmp_path / "config.json").write_text(json.dumps(with_checksum(config)))
     assert "No episode is needed." in spo_command(capsys, "evaluate", str(tmp_path)).err
-    assert (played[0].greedy, played[0].policy_only) == (evaluation.greedy, not evaluation.use_search)
+    assert (played[0].greedy, played[0].use_search) == (settings.greedy, settings.use_search)
     spo_command(capsys, "evaluate", str(tmp_path), "--no-greedy", "--no-policy-only")
-    assert (played[1].greedy, played[1].policy_only) == (False, False)
+    assert (played[1].greedy, played[1].use_search) == (False, True)
 
 
 # --- spo render -------------------------------------------------------------------------------------------------------
@@ -214,8 +255,8 @@ def test_render_writes_an_animation(run: Path, capsys, tmp_path):
     assert (result.code, "has 2 seed(s)" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("evaluation", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
-def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, evaluation):
+@pytest.mark.parametrize("settings", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
+def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, settings):
     played: list[dict[str, bool]] = []
 
     def frames(environment: Any, act: Any, key: Any, max_steps: int) -> list[np.ndarray]:
@@ -224,12 +265,12 @@ def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeyp
 
     monkeypatch.setattr(rendering, "rollout_frames", frames)
     shutil.copytree(run, tmp_path / "run")
-    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(evaluation)}
+    config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(settings)}
     (tmp_path / "run" / "config.json").write_text(json.dumps(with_checksum(config)))
     for options in ((), ("--greedy", "--policy-only")):
         result = spo_command(capsys, "render", str(tmp_path / "run"), "--out", str(tmp_path / "x.gif"), *options)
         assert result.code == 0, result.err
-    as_evaluated = {"use_search": evaluation.use_search, "greedy": evaluation.greedy}
+    as_evaluated = {"use_search": settings.use_search, "greedy": settings.greedy}
     assert played == [as_evaluated, {"use_search": False, "greedy": True}]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from spo.training import loop
 from spo.training.run_state import Progress
 from spo.training.sinks.base import RunInfo, Sink, SinkGroup
-from spo.training.sinks.display import LineDisplay, LiveDisplay
+from spo.training.sinks.display import LineDisplay, LiveDisplay, evaluation_progress
 from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.weights_and_biases import WeightsAndBiases
 from training.tiny_run import tiny_experiment
@@ -212,3 +212,24 @@ def test_without_its_library_weights_and_biases_names_the_package_to_install(mon
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ValueError, match=r'pip install -e ".+\[wandb\]"'):
         WeightsAndBiases("cubes")
+
+
+# --- Progress of an evaluation ----------------------------------------------------------------------------------------
+def test_an_evaluation_writes_a_line_every_ten_seconds():
+    out, clock = io.StringIO(), iter([0.0, 9.0, 11.0, 11.0, 12.0])
+    console = Console(file=out, width=80)
+    with evaluation_progress(console=console, clock=lambda: next(clock)) as show:
+        for ended, steps in ((1, 5), (2, 6), (3, 7)):
+            show(ended, 1280, steps)
+    assert out.getvalue() == "2 of 1,280 episodes ended, step 6\n"
+
+
+@pytest.mark.parametrize(("time_limit", "share"), [(None, " 25%"), (20, " 50%")])
+def test_an_evaluation_redraws_a_bar_in_a_terminal(time_limit: int | None, share: str):
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True)
+    with evaluation_progress(time_limit, console=console) as show:
+        show(1, 4, 10)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert share in text
+    assert "1 of 4 episodes ended, step 10" in text

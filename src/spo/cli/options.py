@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import tyro
 from tyro.conf import Positional, arg
 
+from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
+from spo.checks import PositiveInt, check_fields
 from spo.environments import registry
 from spo.environments.own import option_types
-from spo.training.experiment import EvaluationConfig, Experiment
+from spo.training.experiment import Experiment
 
 if TYPE_CHECKING:
     AlgorithmName = str
@@ -77,12 +79,16 @@ def make_experiment_options(experiment: Experiment) -> ExperimentOptions:
 def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]) -> Experiment:
     """Returns the experiment of parsed options. Task options that equal their default are left out."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Experiment)}
-    defaults = named_task_options(options.task)
-    chosen = {name: value for name, value in vars(options.task_options).items() if value != defaults[name]}
-    # An experiment is stored as JSON, which has no paths.
-    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
-    values["task_options"] = chosen | other_task_options
+    values["task_options"] = _chosen_task_options(options.task, options.task_options) | other_task_options
     return Experiment(**values)
+
+
+def _chosen_task_options(task: str, options: Any) -> dict[str, Any]:
+    """Returns the options of a task that differ from their defaults."""
+    defaults = named_task_options(task)
+    chosen = {name: value for name, value in vars(options).items() if value != defaults[name]}
+    # An experiment is stored as JSON, which has no paths.
+    return {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
 
 
 # --- Options of a task ------------------------------------------------------------------------------------------------
@@ -186,14 +192,33 @@ class SearchBudget:
 
     search: Any
     """The search that chooses the actions. The defaults are those of the run."""
+    policy_only: bool = False
+    """Choose actions with the policy network alone, without the search."""
 
 
 @dataclass(frozen=True)
 class TreeSearchBudget:
     """For an algorithm that searches with a tree."""
 
-    num_simulations: int
+    num_simulations: PositiveInt
     """Simulations of the tree search for each decision."""
+    policy_only: bool = False
+    """Choose actions with the policy network alone, without the search."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class AnyBudget:
+    """For the help without a run: the options of all kinds of search."""
+
+    search: Any = dataclasses.field(default_factory=SearchConfig)
+    """Runs that search with particles: the search that chooses the actions. The defaults are those of the run."""
+    num_simulations: int = 64
+    """Runs that search with a tree: simulations for each decision."""
+    policy_only: bool = False
+    """Runs with a search: choose actions with the policy network alone, without the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +229,6 @@ class EvaluateOptions:
     """Folder of a run, or a file written by `spo export`."""
     episodes: int = 1280
     """Number of episodes for each random seed of the run."""
-    policy_only: bool = False
-    """Choose actions with the policy network alone, without the search."""
     greedy: bool = False
     """Take the most likely action instead of a random one."""
     last: bool = False
@@ -216,25 +239,47 @@ class EvaluateOptions:
     """File for the result as JSON."""
     budget: Annotated[Any, arg(name="")] = NoBudget()
     """The search's settings."""
+    task_options: Annotated[Any, arg(name="task")] = NoBudget()
+    """Another variant of the run's task. The defaults are the options of the run."""
+
+    @property
+    def use_search(self) -> bool:
+        """True if the run has a search and it chooses the actions."""
+        return not getattr(self.budget, "policy_only", True)
+
+    @property
+    def changed_settings(self) -> dict[str, Any]:
+        """Settings of the algorithm that replace those of the run."""
+        return {name: value for name, value in vars(self.budget).items() if name != "policy_only"}
 
 
 def make_evaluate_options(run: Path | None, experiment: Experiment | None) -> EvaluateOptions:
-    """Returns the options whose defaults are the settings of a run's own evaluations."""
-    evaluation = EvaluationConfig() if experiment is None else experiment.evaluation
+    """Returns the options whose defaults are the settings of a run's own evaluations; without a run, all options."""
+    if run is None or experiment is None:
+        options = _make_task_options(Experiment().task, {})
+        return EvaluateOptions(run=tyro.MISSING, budget=AnyBudget(), task_options=options)
+    evaluation = experiment.evaluation
     return EvaluateOptions(
-        run=tyro.MISSING if run is None else run,
-        policy_only=not evaluation.use_search,
+        run=run,
         greedy=evaluation.greedy,
-        budget=NoBudget() if experiment is None else _make_budget(experiment.config),
+        budget=_make_budget(experiment.config, policy_only=not evaluation.use_search),
+        task_options=_make_task_options(experiment.task, experiment.task_options),
     )
 
 
-def _make_budget(config: Any) -> NoBudget | SearchBudget | TreeSearchBudget:
+def _make_budget(config: Any, policy_only: bool) -> NoBudget | SearchBudget | TreeSearchBudget:
     if hasattr(config, "search"):
-        return SearchBudget(config.search)
+        return SearchBudget(config.search, policy_only)
     if hasattr(config, "num_simulations"):
-        return TreeSearchBudget(config.num_simulations)
+        return TreeSearchBudget(config.num_simulations, policy_only)
     return NoBudget()
+
+
+def to_evaluated(experiment: Experiment, chosen: EvaluateOptions, other_task_options: dict[str, Any]) -> Experiment:
+    """Returns the experiment of a run with the search and the variant of the task to evaluate."""
+    options = _chosen_task_options(experiment.task, chosen.task_options) | other_task_options
+    config = dataclasses.replace(experiment.config, **chosen.changed_settings)
+    return dataclasses.replace(experiment, config=config, task_options=options)
 
 
 # --- Command lines that are not parsed yet ----------------------------------------------------------------------------
@@ -258,5 +303,6 @@ __all__ = [
     "make_experiment_options",
     "named_task_options",
     "split_other_task_options",
+    "to_evaluated",
     "to_experiment",
 ]

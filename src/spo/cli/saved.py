@@ -1,6 +1,5 @@
 """The commands that read saved runs: `spo evaluate`, `spo render`, `spo runs` and `spo export`."""
 
-import dataclasses
 import datetime
 import json
 import statistics
@@ -14,40 +13,49 @@ from tyro.conf import arg
 if TYPE_CHECKING:
     from spo.cli.options import EvaluateOptions
     from spo.reports.overview import Overview
+    from spo.training.experiment import Experiment
     from spo.training.library import Agent
+    from spo.types import Task
 
 RunArgument = Annotated[Path, arg(metavar="RUN")]
 
 
 def evaluate(*arguments: str) -> None:
-    """Evaluate a saved run, with any search budget: `spo evaluate RUN --search.horizon 8 --episodes 1280`."""
+    """Evaluate a saved run, with any search budget: `spo evaluate RUN --search.horizon 8 --task.eval-scrambles 10`."""
     import tyro
 
-    from spo.cli.options import EvaluateOptions, make_evaluate_options
+    from spo.checks import PositiveInt, Seed, check_value
+    from spo.cli import options
     from spo.cli.parsing import parse
     from spo.training.run_folder import load_experiment
 
     run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
+    experiment = None if run is None else load_experiment(run)
+    rest, others = (arguments, {}) if experiment is None else options.split_other_task_options(arguments, experiment)
     chosen = parse(
         lambda: tyro.cli(
-            EvaluateOptions,
+            options.EvaluateOptions,
             prog="spo evaluate",
-            description=(
-                "Evaluate a saved run, with any search budget. Name the run first: `spo evaluate RUN --help` also "
-                "lists the options of its search."
-            ),
-            default=make_evaluate_options(run, None if run is None else load_experiment(run)),
-            args=arguments,
+            description=EVALUATE_WITHOUT_RUN if run is None else "Evaluate a saved run.",
+            default=options.make_evaluate_options(run, experiment),
+            args=rest,
         )
     )
     if run is None:
         raise ValueError(f"Name the run first: spo evaluate {chosen.run} ...")
-    if chosen.episodes < 1:
-        raise ValueError(f"--episodes is {chosen.episodes}, and an evaluation needs at least one: ask for 1 or more.")
-    result = _evaluate(chosen)
+    check_value("--episodes", chosen.episodes, PositiveInt)
+    check_value("--seed", chosen.seed, Seed)
+    result = _evaluate(chosen, others)
     _print_result(result, chosen)
     if chosen.out is not None:
         chosen.out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+EVALUATE_WITHOUT_RUN = (
+    "Evaluate a saved run: `spo evaluate RUN ...`, with the run first. A run with a search has the options of its kind "
+    "of search, and every run has those of its own task. Those of rubiks_cube are listed here; `spo evaluate RUN "
+    "--help` lists the options of a run, with its own settings as defaults."
+)
 
 
 def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
@@ -58,46 +66,77 @@ def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
             words = {key: format_metric(f"episode/{name}", value) for key, value in result[name].items()}
             print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']})")
     print(f"{'step':8}{1000 * result['seconds_per_step']:.3g} ms for one action in one environment")
-    print(f"{chosen.episodes} episodes for each of {len(result['per_seed']['return'])} seed(s) of {chosen.run}")
+    variant = "".join(f", {name} {value}" for name, value in result["task_options"].items())
+    seeds = f"{len(result['per_seed']['return'])} seed(s)"
+    print(f"{chosen.episodes} episodes for each of {seeds} of {chosen.run}, {result['task']}{variant}")
 
 
-def _evaluate(chosen: "EvaluateOptions") -> dict[str, Any]:
+def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> dict[str, Any]:
     import jax
     import numpy as np
 
+    from spo.cli.options import to_evaluated
     from spo.reports import run_report
+    from spo.training.evaluation import evaluate_in_parts
     from spo.training.experiment import to_json
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
+    from spo.training.sinks.display import evaluation_progress
     from spo.training.trainer import Trainer
 
     which: Literal["best", "last"] = "last" if chosen.last else "best"
-    experiment, learner = load_learner(chosen.run, which)
-    budget = vars(chosen.budget)
-    experiment = dataclasses.replace(experiment, config=dataclasses.replace(experiment.config, **budget))
+    trained, learner = load_learner(chosen.run, which)
+    experiment = to_evaluated(trained, chosen, other_task_options)
     trainer = Trainer(experiment)
-    use_search = not chosen.policy_only
-    episodes = trainer.evaluate(
-        learner, jax.random.key(chosen.seed), chosen.episodes, use_search=use_search, greedy=chosen.greedy
-    )
+    _check_variant(trained, experiment, trainer.task)
+    with evaluation_progress(getattr(chosen.task_options, "time_limit", None)) as on_progress:
+        episodes = evaluate_in_parts(
+            trainer,
+            learner,
+            jax.random.key(chosen.seed),
+            chosen.episodes,
+            use_search=chosen.use_search,
+            greedy=chosen.greedy,
+            on_progress=on_progress,
+        )
     values = {"return": episodes.returns, "length": episodes.lengths}
     if "solved" in episodes.metrics:
         values["solved"] = episodes.metrics["solved"]
     per_seed = {name: np.asarray(value, float) for name, value in values.items()}
     agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
+    plain = to_json(experiment)
+    budget = {name: plain["config"][name] for name in chosen.changed_settings}
     return {
         "run": str(chosen.run),
+        "task": experiment.task,
+        "task_options": plain["task_options"],
         "parameters": which,
         "episodes": chosen.episodes,
         "seed": chosen.seed,
-        "use_search": use_search,
+        "use_search": chosen.use_search,
         "greedy": chosen.greedy,
         "search": None,
-        **({name: to_json(experiment)["config"][name] for name in budget} if use_search else {}),
+        **(budget if chosen.use_search else {}),
         **{name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
         "per_seed": {name: value.mean(axis=1).tolist() for name, value in per_seed.items()},
-        "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, use_search, chosen.greedy),
+        "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, chosen.use_search, chosen.greedy),
     }
+
+
+def _check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") -> None:
+    """Raises ValueError if the task to evaluate has other observations or actions than that of the run."""
+    from spo.environments.own import describe_specs
+    from spo.training.tasks import make_task
+
+    if trained.task_options == evaluated.task_options:
+        return
+    before, after = describe_specs(make_task(trained).evaluation), describe_specs(task.evaluation)
+    for name in ("observation", "actions"):
+        if before[name] != after[name]:
+            raise ValueError(
+                f"The run's network can't act in this variant of {trained.task}: its {name} are {after[name]} and "
+                f"those of the run are {before[name]}. Choose --task options that keep them."
+            )
 
 
 def _seconds_per_step(agent: "Agent", environment: Any, use_search: bool, greedy: bool, repeats: int = 20) -> float:
@@ -148,13 +187,16 @@ def render(
 
     import jax
 
+    from spo.checks import PositiveFloat, PositiveInt, Seed, check_value
     from spo.environments.rendering import rollout_frames, save_animation
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
     from spo.training.trainer import Trainer
 
-    if episodes < 1:
-        raise ValueError(f"--episodes is {episodes}, and an animation needs at least one: ask for 1 or more.")
+    check_value("--episodes", episodes, PositiveInt)
+    check_value("--max-steps", max_steps, PositiveInt)
+    check_value("--fps", fps, PositiveFloat)
+    check_value("--seed", seed, Seed)
     experiment, learner = load_learner(run, "last" if last else "best")
     if not 0 <= member < experiment.num_seeds:
         raise ValueError(f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}.")

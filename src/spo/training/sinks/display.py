@@ -1,8 +1,9 @@
 """The progress of a run in the terminal: redrawn in place, or as lines of text if the output is a file or a pipe."""
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -22,6 +23,7 @@ SHOWN = {
     "search/kl": "KL",
     "search/ess": "ESS",
 }
+SECONDS_BETWEEN_LINES = 10.0
 
 
 def make_display() -> Sink:
@@ -88,7 +90,7 @@ class LineDisplay(_Display):
     def __init__(
         self,
         write: Callable[[str], None] = print,
-        seconds_between_lines: float = 10.0,
+        seconds_between_lines: float = SECONDS_BETWEEN_LINES,
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__(clock)
@@ -141,6 +143,33 @@ class LiveDisplay(_Display):
 
     def close(self) -> None:
         self._live.stop()
+
+
+@contextlib.contextmanager
+def evaluation_progress(
+    time_limit: int | None = None, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int, int, int], None]]:
+    """Shows the progress of an evaluation: a bar in a terminal, or else a line every ten seconds.
+
+    Yields the function (ended episodes, all episodes, steps so far) -> None. It writes to the standard error: the
+    standard output has the result only.
+    """
+    console = console or Console(stderr=True)
+    columns = (BarColumn(bar_width=30), TaskProgressColumn(), TextColumn("{task.description}"))
+    bar = ProgressBar(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task, last_line = bar.add_task("compiling ...", total=1.0), clock()
+
+    def show(ended: int, total: int, steps: int) -> None:
+        nonlocal last_line
+        words = f"{ended:,} of {total:,} episodes ended, step {steps:,}"
+        share = max(ended / total, min(1.0, steps / time_limit) if time_limit else 0.0)
+        bar.update(task, completed=share, description=words)
+        if not console.is_terminal and clock() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = clock()
+            console.print(words, highlight=False)
+
+    with bar:
+        yield show
 
 
 def _title(info: RunInfo) -> str:

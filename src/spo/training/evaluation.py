@@ -1,0 +1,68 @@
+"""Evaluation of a saved run in parts, between which its progress is shown."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from spo.acting import Episodes, RunningEpisodes, continue_episodes, is_unfinished, start_episodes
+from spo.training.processes import to_host
+from spo.training.trainer import Trainer, seed_keys
+from spo.types import PRNGKey
+
+#: (episodes that have ended, all episodes, steps so far) -> None
+OnProgress = Callable[[int, int, int], None]
+MAX_STEPS_PER_PART = 2**20
+
+
+def evaluate_in_parts(
+    trainer: Trainer,
+    learner: Any,
+    key: PRNGKey,
+    num_episodes: int,
+    *,
+    use_search: bool,
+    greedy: bool,
+    on_progress: OnProgress,
+    seconds_per_part: float = 0.5,
+) -> Episodes:
+    """Returns the same episodes as `Trainer.evaluate` on one device, and reports progress while they run.
+
+    The random keys of a step do not depend on where a part ends, so the parts may have any length: as many steps as
+    take about `seconds_per_part`.
+    """
+    environment = trainer.task.evaluation
+
+    @jax.jit
+    def start(key: PRNGKey) -> RunningEpisodes:
+        def start_seed(key: PRNGKey) -> RunningEpisodes:
+            return start_episodes(environment, jax.random.fold_in(key, 0), num_episodes)  # 0: the first device
+
+        return jax.vmap(start_seed)(seed_keys(key, trainer.experiment.num_seeds))
+
+    @functools.partial(jax.jit, donate_argnums=1)
+    def advance(learner: Any, running: RunningEpisodes, num_steps: jax.Array) -> tuple[RunningEpisodes, Any]:
+        def advance_seed(learner: Any, running: RunningEpisodes) -> RunningEpisodes:
+            act = functools.partial(trainer.algorithm.act, learner, use_search=use_search, greedy=greedy)
+            return continue_episodes(environment, act, running, num_steps)
+
+        running = jax.vmap(advance_seed)(learner, running)
+        unfinished = jnp.any(jax.vmap(is_unfinished)(running))
+        return running, (unfinished, jnp.sum(running.ended), jnp.max(running.episodes.lengths))
+
+    learner = jax.device_put(learner, jax.devices()[0])
+    running, num_steps, unfinished = start(key), 1, True
+    while unfinished:
+        started_at = time.perf_counter()
+        running, counts = advance(learner, running, jnp.int32(num_steps))
+        unfinished, ended, steps = jax.device_get(counts)
+        on_progress(int(ended), num_episodes * trainer.experiment.num_seeds, int(steps))
+        if time.perf_counter() - started_at < seconds_per_part / 2 and num_steps < MAX_STEPS_PER_PART:
+            num_steps *= 2  # the first part also compiles, and keeps its length
+    return to_host(running.episodes)
+
+
+__all__ = ["OnProgress", "evaluate_in_parts"]
