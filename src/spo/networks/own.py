@@ -53,7 +53,7 @@ def find_network(kind: str) -> NetworkFunction:
     if function is None:
         raise ValueError(
             f"The network {kind.removeprefix(OBJECT)!r} was given as an object and has no name to import: pass its "
-            "function again, with the argument network."
+            "function again, as in spo.load(path, network=function)."
         )
     return function
 

@@ -11,7 +11,8 @@ from spo.algorithms.registry import default_config
 from spo.algorithms.spo import SPOConfig
 from spo.environments.own import to_task
 from spo.importing import OBJECT, is_import_name, name_of
-from spo.networks.config import NetworkConfig
+from spo.networks.config import NetworkConfig, network_config
+from spo.networks.own import NetworkFunction, give_network
 from spo.reports.runs import read_records
 from spo.training import loop
 from spo.training.agents import Agent, Learners, make_agent, select_seed
@@ -58,7 +59,7 @@ def train(
     num_seeds: int = 1,
     algorithm: str = "spo",
     config: Any = None,
-    network: NetworkConfig = PAPER_NETWORK,
+    network: NetworkConfig | NetworkFunction = PAPER_NETWORK,
     callback: loop.Callback | None = None,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
     progress: bool = True,
@@ -84,7 +85,8 @@ def train(
         `spo.load(path, member=1)` returns the second.
       algorithm: name of the algorithm.
       config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
-      network: sizes of the network.
+      network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
+        module, see `spo.networks.own`.
       callback: called after each interval with its metrics and a handle, whose `stop()` ends training.
       on_evaluation: receives the means of every evaluation during training; for example `print`.
       progress: show the progress on the terminal.
@@ -93,6 +95,7 @@ def train(
     started_at = time.perf_counter()
     further, start_from, of_loop = _split(settings)
     name, task = _name_and_task(env)
+    network, own_network = network_config(network)
     experiment = Experiment(
         task=name,
         algorithm=algorithm,
@@ -106,16 +109,17 @@ def train(
     curve = _Curve(on_evaluation)
     sinks = [curve, *_display(progress)]
     callbacks = [] if callback is None else [callback]
-    if run is not None:
-        options: dict[str, Any] = {"task": task, "resume": resume, "start_from": start_from, **of_loop}
-        loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
-        return load(run, env=task)
-    if resume or start_from is not None:
-        raise ValueError("resume and start_from need the folder of the run: add run=FOLDER.")
-    experiment, task = prepare_task(experiment, task)
-    enable_compilation_cache()
-    trainer = Trainer(experiment, task, deterministic=settings.get("deterministic", False))
-    state = loop.run(trainer, sinks=sinks, callbacks=callbacks, started_at=started_at)
+    with give_network(own_network):
+        if run is not None:
+            options: dict[str, Any] = {"task": task, "resume": resume, "start_from": start_from, **of_loop}
+            loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
+            return load(run, env=task, network=own_network)
+        if resume or start_from is not None:
+            raise ValueError("resume and start_from need the folder of the run: add run=FOLDER.")
+        experiment, task = prepare_task(experiment, task)
+        enable_compilation_cache()
+        trainer = Trainer(experiment, task, deterministic=settings.get("deterministic", False))
+        state = loop.run(trainer, sinks=sinks, callbacks=callbacks, started_at=started_at)
     summary = summarise_curve(curve.records) | {"wall_seconds": state.progress.wall_seconds}
     learners = Learners(state.best_learner, make_origin(experiment, "best", state.progress))
     return make_agent(trainer.algorithm, select_seed(state.best_learner, 0), summary, learners)
@@ -125,6 +129,7 @@ def load(
     run: str | Path,
     *,
     env: EnvironmentLike | None = None,
+    network: NetworkFunction | None = None,
     which: Literal["best", "last"] | None = None,
     member: int = 0,
 ) -> Agent:
@@ -136,14 +141,16 @@ def load(
     Args:
       run: a folder that `spo train` or `spo.train` wrote, or a file that `spo export` or `Agent.save` wrote.
       env: the environment that was given to `spo.train` as an object.
+      network: the own network that was given to `spo.train`, if its function can't be imported.
       which: the parameters of the best evaluation, or the last ones. None: those of the file, or the best of a folder.
       member: number of the seed, from 0, in a run with several seeds.
     """
     path = Path(run)
     task = None if env is None else _name_and_task(env)[1]
-    learner, origin = load_learner_and_origin(path, which, task)
+    with give_network(network):
+        learner, origin = load_learner_and_origin(path, which, task)
+        algorithm = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task).algorithm
     learners = Learners(learner, origin)
-    algorithm = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task).algorithm
     return make_agent(algorithm, select_seed(learner, member), _read_summary(path), learners)
 
 
