@@ -1,7 +1,9 @@
 """Tests of two processes, with two devices each, that train together. As a program, this file is one of them."""
 
+import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +19,10 @@ import pytest
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.training import loop, processes
+from spo.training import checkpoints, loop, processes
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_learner
+from spo.training.signals import Terminated, listen
 from spo.training.sinks.base import Sink
 from spo.training.trainer import make_mesh
 from training.comparing import assert_same_bits, records, without_time
@@ -50,13 +53,14 @@ EXPERIMENT = tiny_experiment(
 
 def start(folder: Path, num_devices: int, *words: str, **variables: str) -> subprocess.Popen:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
-    tests = str(Path(__file__).parents[1])  # pytest adds this path only to its own process
+    # pytest adds the folder of the tests only to its own process
+    tests = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": tests} | variables
     command = [sys.executable, str(Path(__file__)), str(folder), *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def start_together(folder: Path, *words: str) -> list[subprocess.Popen]:
+def start_together(folder: Path, *words: str, **variables: str) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -68,9 +72,17 @@ def start_together(folder: Path, *words: str) -> list[subprocess.Popen]:
             JAX_COORDINATOR_ADDRESS=address,
             JAX_NUM_PROCESSES=str(NUM_PROCESSES),
             JAX_PROCESS_ID=str(index),
+            **variables,
         )
         for index in range(NUM_PROCESSES)
     ]
+
+
+def wait_for_training(folder: Path, started: list[subprocess.Popen], num_records: int) -> None:
+    metrics = folder / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b'"train"') < num_records:
+        assert [process.poll() for process in started] == [None] * NUM_PROCESSES
+        time.sleep(0.01)
 
 
 def kill(*started: subprocess.Popen) -> None:
@@ -127,11 +139,9 @@ def test_a_killed_run_of_two_processes_ends_with_the_same_bits(
     together: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ):
     folder = tmp_path / "run"
-    killed, metrics = start_together(folder), folder / "metrics.jsonl"
+    killed = start_together(folder)
     try:
-        while not metrics.exists() or metrics.read_bytes().count(b'"train"') < 5:
-            assert [process.poll() for process in killed] == [None] * NUM_PROCESSES
-            time.sleep(0.01)
+        wait_for_training(folder, killed, num_records=5)
     finally:
         kill(*killed)
     assert not (folder / "summary.json").exists()
@@ -142,18 +152,123 @@ def test_a_killed_run_of_two_processes_ends_with_the_same_bits(
     assert 0 < resumed["iteration"] < 12
 
 
+@pytest.mark.program
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_a_signal_to_one_process_ends_all_with_one_checkpoint(tmp_path: Path, receiver: int):
+    folder = tmp_path / "run"
+    started = start_together(folder, "long")
+    try:
+        wait_for_training(folder, started, num_records=5)
+        started[receiver].terminate()
+        ends = [process.communicate(timeout=60) for process in started]
+    finally:
+        kill(*started)
+    assert [process.returncode for process in started] == [143, 143], ends
+    assert f"Ended by SIGTERM: continue with `spo train --resume {folder}`." in ends[0][0]
+    (iteration,) = checkpoints.iterations(folder / "checkpoints")  # the only one: none was due
+    assert iteration == records(folder)[-1]["iteration"]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(
+    ("victim", "number"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (0, signal.SIGSTOP), (1, signal.SIGSTOP)]
+)
+def test_the_others_end_within_a_minute_of_the_loss_of_one(tmp_path: Path, victim: int, number: int):
+    folder = tmp_path / "run"
+    started = start_together(folder, "long")
+    try:
+        wait_for_training(folder, started, num_records=5)
+        started[victim].send_signal(number)
+        _, error = started[1 - victim].communicate(timeout=60)
+    finally:
+        kill(*started)
+    assert started[1 - victim].returncode == processes.LOST_CODE, error
+    assert error.splitlines()[-1] == f"spo: {processes.lost_sentence(folder)}"
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("absent", [0, 1])
+def test_a_process_that_never_joins_is_reported(tmp_path: Path, absent: int):
+    started = start_together(tmp_path / "run", SPO_JOIN_SECONDS="5")
+    kill(started[absent])
+    try:
+        _, error = started[1 - absent].communicate(timeout=60)
+    finally:
+        kill(*started)
+    assert started[1 - absent].returncode != 0
+    assert "Not all processes have joined within 5 seconds: start them together" in error.splitlines()[-1]
+
+
 # --- Tests without a second process -----------------------------------------------------------------------------------
 
 
 def test_without_a_coordinator_the_error_names_the_variables_to_set(monkeypatch: pytest.MonkeyPatch):
-    def initialize(num_processes: int | None, process_id: int | None) -> None:
+    def initialize(num_processes: int | None, process_id: int | None, **seconds: int) -> None:
         assert (num_processes, process_id) == (None, 3)
+        # The others must end within a minute of a loss.
+        assert max(seconds.values()) <= 50
+        assert seconds.keys() >= {"initialization_timeout", "heartbeat_timeout_seconds", "shutdown_timeout_seconds"}
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    monkeypatch.setattr(processes, "explain_aborts", lambda sentence: None)
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
     monkeypatch.setenv("JAX_PROCESS_ID", "3")
     with pytest.raises(ValueError, match=r"can't be found \(coordinator_address should be defined\): set JAX_COORD"):
         processes.join()
+
+
+def test_a_signal_to_another_process_ends_this_one_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    numbers = iter([0, 0, signal.SIGTERM])
+    monkeypatch.setattr(processes, "max_over_processes", lambda own: max(own, next(numbers)))
+    with pytest.raises(Terminated) as caught:
+        loop.train(tiny_experiment(), tmp_path / "run", checkpoint_seconds=1e9)
+    assert caught.value.code == 143
+    assert checkpoints.iterations(tmp_path / "run" / "checkpoints") == [4]
+
+
+def test_with_several_processes_a_signal_takes_effect_after_the_interval(tmp_path: Path):
+    with listen(raises=False) as listener:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (listener.number, listener.agreed) == (signal.SIGTERM, False)
+
+
+class Left(Exception):
+    """The process would have ended here."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), 75, "Another process of this run"),
+        (OSError("No space left on device."), 2, "No space left on device."),
+    ],
+    ids=["lost", "own"],
+)
+def test_an_error_in_one_process_ends_it_at_once(
+    error: Exception, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Without waiting for the others, which notice it."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "explain_aborts", lambda sentence: None)
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(Left, match=str(code)), processes.leaving_on_failure(Path("runs/a")):
+        raise error
+    assert f"spo: {words}" in capsys.readouterr().err
+
+
+def test_an_abort_of_a_library_prints_the_sentence_instead_of_a_core_dump():
+    """JAX aborts in a thread of its own when it has lost another process; the main thread may be blocked."""
+    script = (
+        "import ctypes, threading, time; from spo.training import processes; processes.explain_aborts('Resume it.');"
+        "threading.Thread(target=ctypes.CDLL(None).abort).start(); time.sleep(60)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (processes.LOST_CODE, "spo: Resume it.\n")
 
 
 def test_a_process_without_a_device_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -171,12 +286,21 @@ class Counter(Sink):
         self.num_records += len(records)
 
 
-def main(folder: Path, resume: bool) -> dict[str, Any]:
+class Printer(Sink):
+    """Prints messages."""
+
+    def message(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def main(folder: Path, resume: bool, long: bool) -> dict[str, Any]:
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
         time.sleep(2 * jax.process_index())  # the order in which processes arrive must not matter
     counter = Counter()
-    summary = loop.train(EXPERIMENT, folder, sinks=[counter], resume=resume, checkpoint_seconds=0.0)
+    experiment = dataclasses.replace(EXPERIMENT, steps=1e7, logs_per_evaluation=100_000) if long else EXPERIMENT
+    sinks, seconds = [counter, Printer()], 1e9 if long else 0.0
+    summary = loop.train(experiment, folder, sinks=sinks, resume=resume, checkpoint_seconds=seconds)
     return {
         "summary": summary,
         "num_records": counter.num_records,
@@ -186,4 +310,4 @@ def main(folder: Path, resume: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), "resume" in sys.argv)))
+    print(json.dumps(main(Path(sys.argv[1]), "resume" in sys.argv, "long" in sys.argv)))

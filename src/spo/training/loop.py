@@ -139,7 +139,7 @@ def train(
         sink = SinkGroup(sinks if processes.is_first() else [])
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
         return summary
-    with run_log.collecting() as log, contextlib.ExitStack() as stack:
+    with processes.leaving_on_failure(run_folder.path), run_log.collecting() as log, contextlib.ExitStack() as stack:
         if resume:
             stack.enter_context(run_folder.open_to_train())
         enable_compilation_cache()

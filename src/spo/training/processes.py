@@ -4,14 +4,31 @@ All processes run the same program on the same numbers. Only process 0 writes fi
 file system.
 """
 
+import contextlib
+import ctypes
 import os
-from typing import Any
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from spo.types import PRNGKey
+
+#: Seconds without a sign of life after which a process counts as lost.
+HEARTBEAT_SECONDS = 30
+#: Seconds for which a process waits for all others to start. $SPO_JOIN_SECONDS replaces it.
+JOIN_SECONDS = 45
+#: Exit code of a process that has lost another one: that of a temporary failure in sysexits.h.
+LOST_CODE = 75
+#: Words in the errors of collective operations and barriers that another process has left.
+LOST_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "barrier", "coordination service", "heartbeat")
+
+_handlers: list[Any] = []  # C functions that must not be deleted
 
 
 def join() -> None:
@@ -21,16 +38,82 @@ def join() -> None:
     JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
     """
     num_processes, process_id = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    seconds = os.environ.get("SPO_JOIN_SECONDS") or str(JOIN_SECONDS)
+    if not seconds.isdecimal():
+        raise ValueError(f"SPO_JOIN_SECONDS must be a whole number of seconds, got {seconds!r}.")
+    # JAX's own handler of SIGTERM would replace that of the loop.
+    jax.config.update("jax_enable_preemption_service", False)
+    late = (
+        f"Not all processes have joined within {seconds} seconds: start them together, or set SPO_JOIN_SECONDS to a "
+        "longer time."
+    )
+    explain_aborts(late)
     try:
         jax.distributed.initialize(
             num_processes=None if num_processes is None else int(num_processes),
             process_id=None if process_id is None else int(process_id),
+            initialization_timeout=int(seconds),
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except ValueError as error:
         raise ValueError(
             f"The other processes can't be found ({str(error).rstrip('.')}): set JAX_COORDINATOR_ADDRESS (host:port of "
             "process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID (from 0) for each of them."
         ) from None
+    except RuntimeError as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise
+        raise OSError(late) from None
+    explain_aborts(lost_sentence("FOLDER"))
+
+
+@contextlib.contextmanager
+def leaving_on_failure(folder: Path) -> Iterator[None]:
+    """Ends this process at once after an error that the others may not have. They notice it and end as well.
+
+    Without this, the process would wait for the others at its end, and they for it.
+    """
+    if jax.process_count() == 1:
+        yield
+        return
+    explain_aborts(lost_sentence(folder))
+    try:
+        yield
+    except FloatingPointError:
+        raise  # in all processes alike
+    except Exception as error:
+        if any(word in str(error).lower() for word in LOST_WORDS):
+            _leave(lost_sentence(folder), LOST_CODE)
+        _leave(str(error) or type(error).__name__, 2)
+
+
+def lost_sentence(folder: Path | str) -> str:
+    """Returns the sentence of a process that has lost another one."""
+    return (
+        "Another process of this run has ended or can't be reached, so this one ends too: start all of them again with "
+        f"`spo train --resume {folder} --distributed`."
+    )
+
+
+def explain_aborts(sentence: str) -> None:
+    """Replaces the core dump with a sentence: JAX aborts in a thread of its own if it has lost another process."""
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def handle(number: int) -> None:
+        del number
+        _leave(sentence, LOST_CODE)
+
+    _handlers.append(handle)
+    # Not `signal.signal`: its handlers run in the main thread, later, and `abort` does not wait.
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), handle)
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):
+        print(f"spo: {sentence}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def is_first() -> bool:

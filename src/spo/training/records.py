@@ -31,7 +31,7 @@ from spo.types import RESERVED_METRICS, Task
 Record = dict[str, Any]
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(FloatingPointError, RuntimeError):
     """A metric is infinite or NaN: training can't continue from here."""
 
 
