@@ -53,6 +53,7 @@ class QNetwork(NamedTuple):
 class Networks(NamedTuple):
     """Networks that a user has built whole. `make_network` and `make_q_network` return them as they are."""
 
+    #: policy and V
     actor_critic: ActorCritic
     #: for MPO and SMC-ENT; None: the other algorithms use V
     q_network: QNetwork | None = None
