@@ -23,6 +23,7 @@ from spo import losses, returns
 from spo.acting import Experience
 from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, vmap_over
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
+from spo.algorithms.packing import move_average
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
 from spo.algorithms.updates import adam, gradient_step, run_updates, total_updates
@@ -223,7 +224,7 @@ def update(
     batch, key = batch_and_key
     loss_of_batch = functools.partial(loss_fn, target_params=learner.target_params, batch=batch, key=key)
     learner, metrics = gradient_step(learner, loss_of_batch, optimiser, dual_optimiser)
-    target_params = optax.incremental_update(learner.params, learner.target_params, target_smoothing)
+    target_params = move_average(learner.target_params, learner.params, target_smoothing)
     return learner._replace(target_params=target_params), metrics
 
 

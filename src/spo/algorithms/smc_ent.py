@@ -19,6 +19,7 @@ from spo import search
 from spo.acting import Experience
 from spo.algorithms.base import Algorithm, Setting, TrainState
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
+from spo.algorithms.packing import move_average
 from spo.algorithms.planning import search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.soft_q_learning import SoftParams, SoftQConfig, SoftQLearning, make_soft_q_learning
@@ -254,7 +255,7 @@ def update(
         return total, metrics | {"entropy_temperature": soft_q.entropy_temperature(params)}
 
     learner, metrics = gradient_step(learner, loss, optimiser)
-    target_q = optax.incremental_update(learner.params.q, learner.target_q, target_smoothing)
+    target_q = move_average(learner.target_q, learner.params.q, target_smoothing)
     return learner._replace(target_q=target_q), metrics
 
 

@@ -21,6 +21,7 @@ import optax
 from spo import losses, returns
 from spo.acting import Experience
 from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, vmap_over
+from spo.algorithms.packing import move_average
 from spo.algorithms.planning import Planner, PlanningConfig, improvement_metrics, make_planner, search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
@@ -174,7 +175,7 @@ def update(
     )
     learner, metrics = gradient_step(learner, loss_of_batch, optimiser, dual_optimiser)
     # Line 26 moves φ'. θ' moves as well, because it is the old policy (departure 13).
-    target_params = optax.incremental_update(learner.params, learner.target_params, target_smoothing)
+    target_params = move_average(learner.target_params, learner.params, target_smoothing)
     return learner._replace(target_params=target_params), metrics
 
 

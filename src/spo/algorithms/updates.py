@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from spo.algorithms.base import Setting
+from spo.algorithms.packing import pack, unpack
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS, Array, Float, Metrics, PyTree
 
@@ -57,7 +58,7 @@ def gradient_step(
     variables = (learner.params,) if dual_optimiser is None else (learner.params, learner.duals)
     argnums = tuple(range(len(variables)))
     gradients, metrics = jax.grad(loss_fn, argnums, has_aux=True)(*variables)
-    gradients, metrics = jax.lax.pmean((gradients, metrics), DEVICE_AXIS)
+    gradients, metrics = jax.lax.pmean((pack(gradients), metrics), DEVICE_AXIS)
     metrics["gradient_norm"] = optax.tree.norm(gradients[0])
     params, optimiser_state = _apply(optimiser, gradients[0], learner.optimiser, learner.params)
     learner = learner._replace(params=params, optimiser=optimiser_state)
@@ -70,8 +71,10 @@ def gradient_step(
 def _apply(
     optimiser: optax.GradientTransformation, gradients: PyTree, state: optax.OptState, variables: PyTree
 ) -> tuple[PyTree, optax.OptState]:
-    changes, state = optimiser.update(gradients, state, variables)
-    return optax.apply_updates(variables, changes), state
+    """Returns variables and state after one step along packed gradients. The optimiser runs on packed networks."""
+    packed = pack(variables)
+    changes, packed_state = optimiser.update(gradients, pack(state), packed)
+    return unpack(optax.apply_updates(packed, changes), like=variables), unpack(packed_state, like=state)
 
 
 def run_updates(
@@ -82,17 +85,24 @@ def run_updates(
     With `skip_nonfinite`, an update with a result that is not finite leaves the learner unchanged. The means leave it
     out, and "skipped_updates" counts it. If all updates are skipped, the means are NaN and training stops.
     """
+    names: list[str] = []  # of the metrics, known once an update is traced
 
-    def guarded_update(learner: Learner, one: Any) -> tuple[Learner, Metrics]:
-        updated, metrics = update(learner, one)
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((updated, metrics))]))
-        learner = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, learner)
-        metrics = {name: jnp.where(finite, value, jnp.nan) for name, value in metrics.items()}
-        return learner, metrics | {"skipped_updates": 1.0 - finite}
+    # The state of the loop is packed. XLA cancels the unpacking and packing of what an update computes on vectors.
+    def packed_update(packed: Learner, one: Any) -> tuple[Learner, Float[Array, " M"]]:
+        updated, metrics = update(unpack(packed, like=learner), one)
+        names[:] = sorted(metrics)
+        # One row instead of many numbers: the loop stores it in one operation.
+        updated, row = pack(updated), jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in names])
+        if not skip_nonfinite:
+            return updated, row
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((updated, row))]))
+        updated = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, packed)
+        return updated, jnp.append(jnp.where(finite, row, jnp.nan), 1.0 - finite)
 
     with jax.named_scope("update"):
-        learner, metrics = jax.lax.scan(guarded_update if skip_nonfinite else update, learner, inputs)
+        packed, rows = jax.lax.scan(packed_update, pack(learner), inputs)
+    learner = unpack(packed, like=learner)
     if not skip_nonfinite:
-        return learner, jax.tree.map(jnp.mean, metrics)
-    skipped = jnp.sum(metrics.pop("skipped_updates"))
-    return learner, jax.tree.map(jnp.nanmean, metrics) | {"skipped_updates": skipped}
+        return learner, dict(zip(names, jnp.mean(rows, axis=0), strict=True))
+    means = dict(zip(names, jnp.nanmean(rows[:, :-1], axis=0), strict=True))
+    return learner, means | {"skipped_updates": jnp.sum(rows[:, -1])}
