@@ -143,9 +143,9 @@ class RunningEpisodes(NamedTuple):
     """Episodes that run side by side, some of which have ended. Made by `start_episodes`."""
 
     key: PRNGKey  # random key of the next step
-    env_state: State
-    timestep: TimeStep
-    ended: Bool[Array, " E"]
+    env_state: State  # [E, ...]
+    timestep: TimeStep  # [E, ...] the input of the next decision
+    ended: Bool[Array, " E"]  # True for episodes that have ended and stay as they are
     episodes: Episodes  # results so far
 
 

@@ -84,6 +84,32 @@ def leaking() -> Environment:
     return corridor(move=move)
 
 
+class Stateful:
+    """An environment as an object that keeps its state in itself, as other libraries do."""
+
+    def __init__(self):
+        self.valid = corridor()
+
+    def reset(self, key):
+        self.position, timestep = self.valid.reset(key)
+        return jnp.zeros((), jnp.int32), timestep
+
+    def step(self, key, state, action):
+        self.position, timestep = self.valid.step(key, self.position, action)
+        return state, timestep
+
+
+def stateful() -> Environment:
+    environment = Stateful()
+    return corridor()._replace(reset=environment.reset, step=environment.step)
+
+
+def looping(key, position, action):
+    for _ in range(action):
+        position = position + 1
+    return position
+
+
 def branching(key, position, action):
     if action == 1:
         return position + 1
@@ -185,6 +211,13 @@ BROKEN = {
     ),
     "reserved_metric": (lambda: corridor(metrics=lambda goal: {"return": goal}), "metric 'return'", "rename it"),
     "vector_metric": (lambda: corridor(metrics=lambda goal: {"place": jnp.zeros(3)}), "metrics['place']", "shape ()"),
+    "state_in_an_attribute": (stateful, "reset has side effects", "write to no global, attribute or list"),
+    "python_loop": (lambda: corridor(move=looping), "step can't be traced", "loops by jax.lax.scan"),
+    "wrong_parameters": (
+        lambda: corridor()._replace(step=lambda state, action: state),
+        "step raised TypeError",
+        "takes 2 positional arguments but 3 were given",
+    ),
     "python_branch": (lambda: corridor(move=branching), "step can't be traced", "jnp.where or jax.lax.cond"),
     "error": (
         lambda: corridor(move=failing),

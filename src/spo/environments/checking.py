@@ -26,10 +26,10 @@ from spo.environments._tracing import (
     InvalidEnvironment,
     Trace,
     canonical,
+    close_arrays,
     draws_from_constant_key,
     is_array,
     quote_errors,
-    same_arrays,
     same_program,
     trace,
 )
@@ -432,7 +432,7 @@ def _check_values(name: str, timestep: TimeStep) -> None:
 
 
 def _check_repeats(name: str, first: PyTree, second: PyTree) -> None:
-    if not same_arrays(first, second):
+    if not close_arrays(first, second):
         raise InvalidEnvironment(
             f"{name} gave two results for the same arguments: draw random numbers with jax.random from the argument "
             "key, not inside a callback."
