@@ -179,7 +179,16 @@ def check_config(folder: Path) -> None:
 def _checksum(config: Record) -> str:
     """Returns the SHA-256 of all entries except the checksum."""
     entries = {name: value for name, value in config.items() if name != CHECKSUM}
-    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_canonical(entries), sort_keys=True).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """Returns settings with lists for tuples and 300 for 300.0: equal settings have equal checksums."""
+    if isinstance(value, dict):
+        return {name: _canonical(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(entry) for entry in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def read_starts(folder: Path) -> tuple[Record, ...]:

@@ -19,7 +19,7 @@ from spo.reports.runs import read_config, read_records, read_summary
 from spo.reports.summary import summarise
 from spo.training import exports, processes, run_log, signals
 from spo.training.checkpoints import Checkpointer, Saved
-from spo.training.compilation_cache import enable_compilation_cache
+from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
 from spo.training.experiment import Experiment
 from spo.training.records import (
     NonFiniteError,
@@ -140,6 +140,7 @@ def train(
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
         return summary
     with processes.leaving_on_failure(run_folder.path), run_log.collecting() as log, contextlib.ExitStack() as stack:
+        stack.enter_context(removing_damaged())
         if resume:
             stack.enter_context(run_folder.open_to_train())
         enable_compilation_cache()
