@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 from spo.reports import figures, stats
 from spo.reports.comparison import Comparison, Result
-from spo.reports.formatting import HEADLINES
 
 Axis = Literal["step", "second"]
 BUDGET_SPENT = 0.85
@@ -158,7 +157,7 @@ def draw_curves(comparison: Comparison, groups: Sequence[str], axis: Axis, speed
                 if runs:
                     figures.draw_curve(axes, stats.aggregate_curve([runs]), palette[group], label=group)
             axes.set(title=task, xlabel="environment steps" if axis == "step" else "seconds on one device, alone")
-            axes.set_ylabel(HEADLINES[comparison.metrics[task]])
+            axes.set_ylabel(figures.METRIC_LABELS[comparison.metrics[task]])
             if axis == "step":
                 figures.format_steps(axes)
         lines = {line.get_label(): line for axes in all_axes for line in axes.get_legend_handles_labels()[0]}

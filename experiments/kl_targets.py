@@ -124,7 +124,7 @@ def draw(curves: dict[str, tuple[np.ndarray, np.ndarray]], targets: dict[str, fl
             seeds = Estimate(kls.mean(axis=0), kls.min(axis=0), kls.max(axis=0))
             figures.draw_curve(axes, Curve(steps, seeds), colour, label=name)
             axes.axhline(targets[name], color=colour, ls=":", lw=1)
-        axes.set(xlabel="environment steps", ylabel="KL(search ‖ prior) in nats", yscale="log")
+        axes.set(xlabel="environment steps", ylabel="KL(search ‖ prior) in nats", yscale="log", title="KL per target")
         figures.format_steps(axes)
         axes.legend(title="target")
     return figure

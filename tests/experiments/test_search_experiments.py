@@ -4,9 +4,11 @@ import dataclasses
 import json
 import math
 import pathlib
+import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -214,3 +216,23 @@ def untrained(experiment: Experiment) -> _trained.Trained:
     train = setting.task.train
     network = make_network(train.observation_spec, train.action_spec, setting.architecture)
     return _trained.Trained(setting, network, learner, temperature=0.01, config=experiment.config, words="")
+
+
+def test_the_time_of_a_search_has_no_compilation_in_it(monkeypatch):
+    """The first random key of a process is compiled, and the first call of a program loads it."""
+    calls = []
+
+    def slow_at_first(seconds: float, value: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            calls.append(arguments)
+            time.sleep(seconds if len(calls) <= 2 else 0.0)
+            return value
+
+        return call
+
+    monkeypatch.setattr(jax.random, "fold_in", slow_at_first(0.2, jnp.zeros(2)))
+    program = slow_at_first(0.2, (jnp.float32(3.0), jnp.int32(20)))
+    scale = test_time_scaling.SCALES["smoke"]._replace(episodes=16, batch=16)
+    point, _ = test_time_scaling.play("SPO", 8, program, (None, None), scale)
+    assert point.seconds_per_step < 0.1 / 20
+    assert (point.episodes, point.solved) == (16, 3 / 16)

@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 
 from reports.fake_runs import FEW, write_run, write_suite
-from spo.reports import comparison_figures, figures, stats
+from spo.reports import comparison_figures, figures, html_report, stats
 from spo.reports.comparison import compare
 from spo.reports.judgement import judge
 from spo.reports.runs import load_runs
@@ -62,5 +62,23 @@ def test_a_group_has_the_same_colour_in_every_figure():
     assert figures.colours(["spo", "ppo"])["spo"] == figures.colours(["mpo", "spo", "mine"])["spo"]
     many = figures.colours([f"group {index}" for index in range(8)])
     assert len(set(many.values())) == 8
+    many = figures.colours([f"group {index}" for index in range(20)])
+    assert len(set(many.values())) == 20
     mixed = figures.colours(["mine", "ppo", "spo", "yours"])
     assert len(set(mixed.values())) == 4
+
+
+def test_no_group_has_the_colour_of_axes_or_of_open_verdicts():
+    greys = [colour for colour in figures.PALETTE if len({colour[i : i + 2] for i in (1, 3, 5)}) == 1]
+    assert greys == []
+    assert len(set(figures.PALETTE)) == len(figures.PALETTE)
+    assert len(set(html_report._DARK_PALETTE)) == len(figures.PALETTE)
+
+
+def test_every_panel_has_a_title_and_a_label(tmp_path: Path):
+    comparison = compare(load_runs([write_suite(tmp_path / "runs", num_seeds=2)]))
+    drawn = comparison_figures.draw_all(comparison, judge(comparison, num_resamples=FEW))
+    for name, figure in drawn.items():
+        for axes in figure.axes:
+            assert axes.get_title(loc="left"), name
+            assert axes.get_xlabel(), name

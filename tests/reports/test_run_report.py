@@ -104,7 +104,7 @@ def test_the_picture_shows_the_records_of_the_file(tmp_path: Path, monkeypatch: 
     assert list(by_label["training episodes"].get_xdata()) == [100]
     assert "best parameters, final: 40.0 %" in by_label
     assert axes.get_title(loc="left") == "a title"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "solved")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "episodes solved")
     assert len(axes.lines) == 3 + 3  # one line for each of three seeds, then training, mean, final
     assert len(axes.collections) == 1  # the interval
 

@@ -43,6 +43,7 @@ def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
         else:
             axes.set_xlabel("environment steps")
             figures.format_steps(axes)
+        axes.set_title("Sample efficiency")
         axes.set_xlim(left=0)
         axes.set_ylim(*figures.SHARE_LIMITS)
         figures.add_legend(figure, judgement.ranking, palette)
@@ -103,7 +104,7 @@ def performance_profiles(comparison: Comparison, judgement: Judgement) -> Figure
             band: dict[str, Any] = {"color": colour, "alpha": 0.15, "lw": 0, "step": "post"}
             axes.fill_between(judgement.thresholds, profile.low, profile.high, **band)
             axes.step(judgement.thresholds, profile.value, where="post", color=colour, lw=1.8)
-        axes.set(xlabel="normalised score τ", ylabel="share of runs with a score over τ")
+        axes.set(title="Performance profiles", xlabel="normalised score τ", ylabel="share of runs with a score over τ")
         axes.set_xlim(0, 1)
         axes.set_ylim(*figures.SHARE_LIMITS)
         _format_normalised(axes.xaxis)
@@ -135,7 +136,7 @@ def probability_of_improvement(comparison: Comparison, judgement: Judgement) -> 
             )
         axes.set_xlim(-0.02, 1.02)
         axes.set_xticks([0, 0.25, 0.5, MEANINGFUL, 1], ["0", "0.25", "0.5\nequal", "0.75\nmeaningful", "1"])
-        axes.set_xlabel("probability of improvement P(X > Y)")
+        axes.set(title="Probability of improvement", xlabel="P(a run of the first scores more than one of the second)")
         figures.label_rows(axes, ["{}  over  {}".format(*verdict.names) for verdict in judgement.verdicts])
     return figure
 

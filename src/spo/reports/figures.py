@@ -22,7 +22,21 @@ from PIL import Image
 from spo.reports.formatting import format_metric
 from spo.reports.stats import Curve, Estimate
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7F7F7F")
+
+def extend_palette(colours: Sequence[str]) -> tuple[str, ...]:
+    """Returns the colours, then a darker and a lighter shade of each."""
+
+    def mix(colour: str, with_value: int, share: float) -> str:
+        parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        return "#" + "".join(f"{round((1 - share) * part + share * with_value):02X}" for part in parts)
+
+    return (*colours, *(mix(c, 0, 0.45) for c in colours), *(mix(c, 255, 0.5) for c in colours))
+
+
+#: The colours of groups. None of them is grey, the colour of axes and of open verdicts.
+PALETTE = extend_palette(
+    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#4B0092"),
+)
 INK, MUTED, GRID = "#24292F", "#6E7781", "#D8DEE4"
 SHARE_LIMITS = (-0.02, 1.03)
 """Limits of an axis from 0 to 1."""
@@ -70,7 +84,10 @@ def style() -> contextlib.AbstractContextManager[None]:
 
 
 def colours(groups: Sequence[str]) -> dict[str, str]:
-    """Returns a colour for each group. Known algorithms have a fixed one, others take the rest in order."""
+    """Returns a colour for each group. Known algorithms have a fixed one, others take the rest in order.
+
+    Up to 24 groups have colours of their own; more of them repeat some.
+    """
     taken = {group: PALETTE[_KNOWN.index(group)] for group in groups if group in _KNOWN}
     free = [colour for colour in PALETTE if colour not in taken.values()] or list(PALETTE)
     others = [group for group in groups if group not in taken]

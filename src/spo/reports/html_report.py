@@ -20,7 +20,9 @@ from spo.reports.runs import Run
 from spo.reports.stats import Curve, Verdict, format_dominance, share_interval
 
 #: The palette of `figures` on a dark page, in the same order.
-_DARK_PALETTE = ("#58A6E8", "#F0883E", "#2FC79A", "#E39AC2", "#F2C14E", "#A5D8FF", "#C9A77C", "#A8A8A8")
+_DARK_PALETTE = figures.extend_palette(
+    ("#58A6E8", "#F0883E", "#2FC79A", "#E39AC2", "#F2C14E", "#A5D8FF", "#C9A77C", "#B28DFF"),
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #24292f; --muted: #6e7781; --grid: #d8dee4; --page: #ffffff; --panel: #f6f8fa;

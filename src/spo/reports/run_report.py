@@ -91,7 +91,7 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
             best = statistics.fmean(record["metrics"][name] for record in final)
             label = f"best parameters, final: {format_metric(name, best)}"
             axes.axhline(best, color=figures.PALETTE[1], lw=1, label=label)
-        axes.set(title=title, xlabel="environment steps", ylabel=HEADLINES[name])
+        axes.set(title=title, xlabel="environment steps", ylabel=figures.METRIC_LABELS[name])
         axes.set_xlim(left=0)
         figures.format_steps(axes)
         figures.format_values(axes.yaxis, name)
