@@ -249,7 +249,7 @@ def test_render_writes_an_animation(run: Path, capsys, tmp_path):
     result = spo_command(capsys, "render", str(run), "--out", str(out), "--episodes", "2", "--member", "1")
     assert result.code == 0, result.err
     with Image.open(out) as picture:
-        assert 3 <= picture.n_frames <= 2 * 5  # two episodes of one to four steps; equal neighbours are merged
+        assert 4 <= picture.n_frames <= 2 * 5  # two episodes of one to four steps
     assert "2 episode(s)" in result.out
     result = spo_command(capsys, "render", str(run), "--member", "2")
     assert (result.code, "has 2 seed(s)" in result.err) == (2, True)
@@ -259,11 +259,11 @@ def test_render_writes_an_animation(run: Path, capsys, tmp_path):
 def test_render_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, settings):
     played: list[dict[str, bool]] = []
 
-    def frames(environment: Any, act: Any, key: Any, max_steps: int) -> list[np.ndarray]:
+    def rollout(environment: Any, act: Any, key: Any, max_steps: int) -> rendering.Rollout:
         played.append(act.keywords)
-        return [np.zeros((4, 4, 3), np.uint8)]
+        return rendering.Rollout([np.zeros((4, 4, 3), np.uint8)], [], ended=True, solved=None)
 
-    monkeypatch.setattr(rendering, "rollout_frames", frames)
+    monkeypatch.setattr(rendering, "rollout", rollout)
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text()) | {"evaluation": dataclasses.asdict(settings)}
     (tmp_path / "run" / "config.json").write_text(json.dumps(with_checksum(config)))

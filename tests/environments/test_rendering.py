@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spo.environments.rendering import rollout_frames, save_animation
+from spo.environments.rendering import add_captions, describe_steps, rollout, rollout_frames, save_animation
 from spo.environments.tiny import tiny
 
 
@@ -86,3 +86,42 @@ def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(ValueError, match="1 or more"):
         rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_an_episode_is_shown_longer(tmp_path):
+    save_animation(distinct_frames(4), tmp_path / "x.gif", fps=20, pauses={1: 1.0, 3: 2.0})
+    with Image.open(tmp_path / "x.gif") as image:
+        durations = []
+        for index in range(4):
+            image.seek(index)
+            durations.append(image.info["duration"])
+    assert durations == [50, 1050, 50, 2050]
+
+
+def test_captions_tell_the_step_the_return_and_the_end():
+    episode = rollout(tiny("chain", length=3).evaluation, move_right, jax.random.key(0), max_steps=10)
+    assert (len(episode.frames), episode.ended, episode.solved) == (4, True, None)
+    assert describe_steps(episode, "chain") == [
+        "chain, step 0, return 0",
+        "chain, step 1, return 0",
+        "chain, step 2, return 0",
+        "chain, step 3, return 1: end",
+    ]
+    cut_off = rollout(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=1)
+    assert describe_steps(cut_off, "chain")[-1] == "chain, step 1, return 0"
+    assert describe_steps(episode._replace(solved=False), "cube")[-1].endswith(": not solved")
+    assert describe_steps(episode._replace(solved=True), "cube")[-1].endswith(": solved")
+
+
+@pytest.mark.parametrize("width", [20, 400])
+def test_a_caption_stands_below_the_picture(width):
+    frames = distinct_frames(2, width=width)
+    short, long = add_captions(frames, ["one", "a caption that does not fit into the width of a narrow picture"])
+    assert short.shape == long.shape
+    assert short.shape[0] > 12
+    left = (short.shape[1] - width) // 2
+    np.testing.assert_array_equal(short[:12, left : left + width], frames[0])
+    assert (short[12:] < 128).any()
+    assert (long[12:] < 128).sum() > (short[12:] < 128).sum()
+    if width == 400:
+        assert short.shape[0] < add_captions(distinct_frames(1), ["many words " * 9])[0].shape[0]

@@ -167,6 +167,8 @@ def render(
     last: bool = False,
     fps: float = 4.0,
     max_steps: int = 1000,
+    pause: float = 2.0,
+    caption: bool = True,
 ) -> None:
     """Write an animation of a saved run.
 
@@ -182,13 +184,15 @@ def render(
         last: Use the parameters from the end of training instead of those of the best evaluation.
         fps: Frames per second.
         max_steps: Most steps that are shown of an episode.
+        pause: Seconds that the end of an episode is shown before the next one, or before the animation repeats.
+        caption: Write the task, the step, the return and the end of the episode below the picture.
     """
     import functools
 
     import jax
 
-    from spo.checks import PositiveFloat, PositiveInt, Seed, check_value
-    from spo.environments.rendering import rollout_frames, save_animation
+    from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, check_value
+    from spo.environments import rendering
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner
     from spo.training.trainer import Trainer
@@ -196,6 +200,7 @@ def render(
     check_value("--episodes", episodes, PositiveInt)
     check_value("--max-steps", max_steps, PositiveInt)
     check_value("--fps", fps, PositiveFloat)
+    check_value("--pause", pause, NonNegativeFloat)
     check_value("--seed", seed, Seed)
     experiment, learner = load_learner(run, "last" if last else "best")
     if not 0 <= member < experiment.num_seeds:
@@ -206,8 +211,14 @@ def render(
     use_search, greedy = evaluation.use_search and not policy_only, evaluation.greedy or greedy
     act = functools.partial(agent.act, use_search=use_search, greedy=greedy)
     keys = jax.random.split(jax.random.key(seed), episodes)
-    frames = [frame for key in keys for frame in rollout_frames(trainer.task.evaluation, act, key, max_steps)]
-    save_animation(frames, out, fps)
+    frames, captions, pauses = [], [], {}
+    for number, key in enumerate(keys, start=1):
+        episode = rendering.rollout(trainer.task.evaluation, act, key, max_steps)
+        title = experiment.task if episodes == 1 else f"{experiment.task}, episode {number}"
+        frames += episode.frames
+        captions += rendering.describe_steps(episode, title)
+        pauses[len(frames) - 1] = pause
+    rendering.save_animation(rendering.add_captions(frames, captions) if caption else frames, out, fps, pauses=pauses)
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 
 

@@ -1,7 +1,10 @@
 """Frames of an episode, and an animation of frames."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,12 +13,30 @@ from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
 #: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
 _FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
+#: Pixels of a caption.
+MIN_CAPTION_WIDTH, LINE_HEIGHT = 200, 14
+
+
+class Rollout(NamedTuple):
+    """One episode as pictures, with what happened in it."""
+
+    frames: list[np.ndarray]  # the start and each state up to the end
+    rewards: list[float]  # of the steps between them
+    ended: bool  # False: cut off after `max_steps`
+    solved: bool | None  # None: the environment reports no such metric
 
 
 def rollout_frames(
     env: Environment, policy_fn: Callable[[PRNGKey, State, TimeStep], Action], key: PRNGKey, max_steps: int
 ) -> list[np.ndarray]:
-    """Plays one episode and draws its start and each state up to its end.
+    """Plays one episode and draws its start and each state up to its end. Arguments are those of `rollout`."""
+    return rollout(env, policy_fn, key, max_steps).frames
+
+
+def rollout(
+    env: Environment, policy_fn: Callable[[PRNGKey, State, TimeStep], Action], key: PRNGKey, max_steps: int
+) -> Rollout:
+    """Plays one episode and draws it.
 
     Args:
         env: the environment.
@@ -31,17 +52,63 @@ def rollout_frames(
     step = jax.jit(env.step)
     key, key_reset = jax.random.split(key)
     state, timestep = jax.jit(env.reset)(key_reset)
-    frames = [np.asarray(draw(state))]
+    frames, rewards = [np.asarray(draw(state))], []
     for _ in range(max_steps):
         key, key_action, key_step = jax.random.split(key, 3)
         state, timestep = step(key_step, state, policy_fn(key_action, state, timestep))
         frames.append(np.asarray(draw(state)))
+        rewards.append(float(timestep.reward))
         if timestep.ended:
             break
-    return frames
+    solved = bool(timestep.metrics["solved"] > 0) if "solved" in timestep.metrics else None
+    return Rollout(frames, rewards, bool(timestep.ended), solved)
 
 
-def save_animation(frames: Sequence[np.ndarray], path: str | Path, fps: float = 10.0) -> None:
+def describe_steps(episode: Rollout, title: str) -> list[str]:
+    """Returns a caption for each frame of an episode: its title, the step and the return so far, and how it ends."""
+    totals = [0.0, *itertools.accumulate(episode.rewards)]
+    captions = [f"{title}, step {step}, return {total:.3g}" for step, total in enumerate(totals)]
+    if episode.solved is not None:
+        captions[-1] += ": solved" if episode.solved else ": not solved"
+    elif episode.ended:
+        captions[-1] += ": end"
+    return captions
+
+
+def add_captions(frames: Sequence[np.ndarray], captions: Sequence[str]) -> list[np.ndarray]:
+    """Returns the frames with a line of text below each, or several lines where the picture is narrow."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font, width = ImageFont.load_default(), max(MIN_CAPTION_WIDTH, *(frame.shape[1] for frame in frames))
+    wrapped = [_wrap(caption, lambda text: font.getlength(text) <= width - 8) for caption in captions]
+    height = LINE_HEIGHT * max(map(len, wrapped)) + 6
+    captioned = []
+    for frame, lines in zip(frames, wrapped, strict=True):
+        image = Image.new("RGB", (width, frame.shape[0] + height), "white")
+        image.paste(Image.fromarray(frame), ((width - frame.shape[1]) // 2, 0))
+        draw = ImageDraw.Draw(image)
+        for row, line in enumerate(lines):
+            draw.text((4, frame.shape[0] + 3 + LINE_HEIGHT * row), line, fill="#24292F", font=font)
+        captioned.append(np.asarray(image))
+    return captioned
+
+
+def _wrap(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Breaks a text between words into lines that fit. A longer word has a line of its own."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        lines = [*lines[:-1], longer] if fits(longer) or not lines[-1] else [*lines, word]
+    return lines
+
+
+def save_animation(
+    frames: Sequence[np.ndarray],
+    path: str | Path,
+    fps: float = 10.0,
+    *,
+    pauses: Mapping[int, float] = MappingProxyType({}),
+) -> None:
     """Writes an animation that repeats.
 
     A GIF has a resolution of 0.01 s, and viewers slow down anything faster than 50 frames per second.
@@ -50,6 +117,7 @@ def save_animation(frames: Sequence[np.ndarray], path: str | Path, fps: float = 
         frames: RGB images, `uint8[height, width, 3]`, of one size.
         path: file that ends in .gif, .png (APNG) or .webp.
         fps: frames per second.
+        pauses: number of a frame -> seconds that it is shown longer than the others, such as the end of an episode.
     """
     from PIL import Image  # only pictures need Pillow
 
@@ -76,11 +144,11 @@ def save_animation(frames: Sequence[np.ndarray], path: str | Path, fps: float = 
         format=_FORMATS[path.suffix.lower()],
         save_all=True,
         append_images=others,
-        duration=round(1000.0 / fps),
+        duration=[round(1000.0 / fps + 1000.0 * pauses.get(index, 0.0)) for index in range(len(frames))],
         loop=0,
         # For WebP, which would lose detail. The other formats ignore it.
         lossless=True,
     )
 
 
-__all__ = ["rollout_frames", "save_animation"]
+__all__ = ["Rollout", "add_captions", "describe_steps", "rollout", "rollout_frames", "save_animation"]
