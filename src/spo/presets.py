@@ -12,7 +12,7 @@ from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig
 from spo.algorithms.mpo import MPOConfig
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.ppo import PPOConfig
-from spo.algorithms.registry import ALGORITHMS
+from spo.algorithms.registry import ALGORITHMS, default_config
 from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig
 from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SPOConfig
@@ -234,7 +234,7 @@ def get(name: str, algorithm: str = "spo", task: str | None = None) -> Experimen
 def _get(name: str, algorithm: str) -> Experiment:
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}. {suggest_names(name, PRESETS)}")
-    if algorithm not in ALGORITHMS:
+    if ":" not in algorithm and algorithm not in ALGORITHMS:
         raise ValueError(f"There is no algorithm {algorithm!r}. {suggest_names(algorithm, ALGORITHMS)}")
     if not has(name, algorithm):
         raise ValueError(f"{name} has settings for spo alone: use paper/{name.split('/')[1]} for {algorithm}.")
@@ -247,11 +247,11 @@ def _get(name: str, algorithm: str) -> Experiment:
             algorithm=algorithm,
             steps=3e5,
             network=NetworkConfig(width=256),
-            config=_SMALL[algorithm],
+            config=_SMALL.get(algorithm) or default_config(algorithm),
             evaluation=EvaluationConfig(num_evaluations=8),
         )
     task, by_algorithm, otherwise = _PAPER[name]
-    config = by_algorithm.get(algorithm) or ALGORITHMS[algorithm][0]()
+    config = by_algorithm.get(algorithm) or default_config(algorithm)
     # A footnote of the paper: on Brax, the network of SMC-ENT has three layers, all others have four.
     depth = 3 if algorithm == "smc_ent" and by_algorithm is _CONTINUOUS else None
     return Experiment(

@@ -73,20 +73,25 @@ def _commands(runs: "Sequence[Run]") -> dict[Path, str]:
 
 
 def repeating_command(run: "Run") -> str | None:
-    """Returns the shortest `spo train` that repeats a run of this version. None for a run of another version."""
+    """Returns the shortest `spo train` that repeats a run.
+
+    None for a run of another version, and for one of an own environment: a report imports no module of a user.
+    """
     from spo import presets
     from spo._version import __version__
     from spo.algorithms.registry import ALGORITHMS
+    from spo.environments.own import is_own
     from spo.reports.runs import flatten
     from spo.training.experiment import to_json
 
-    config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from")}
-    if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS:
+    config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from", "specs")}
+    if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS or is_own(config["task"]):
         return None
     settings, candidates = flatten(config), []
     for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
         preset, experiment = presets.get(name), presets.get(name, config["algorithm"], config["task"])
         start = flatten(json.loads(json.dumps(to_json(experiment))))  # as read from a file: JSON has no tuples
+        del start["specs"]
         if start.keys() - settings.keys():
             continue  # the preset sets an option that the run leaves at its default, or that is newer than the run
         changed = {key: value for key, value in settings.items() if key not in start or start[key] != value}

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import tyro
 from tyro.conf import Positional, arg
@@ -23,10 +23,8 @@ from spo.environments import registry
 from spo.environments.own import option_types
 from spo.training.experiment import Experiment
 
-if TYPE_CHECKING:
-    AlgorithmName = str
-else:
-    AlgorithmName = Literal[tuple(sorted(ALGORITHMS))]
+#: A name from the registry, or your own: `module:function`.
+AlgorithmName = Annotated[str, arg(metavar="{" + ",".join(sorted(ALGORITHMS)) + "}|MODULE:FUNCTION")]
 
 
 # --- spo train --------------------------------------------------------------------------------------------------------
@@ -57,7 +55,7 @@ class TrainOptions:
     resume: Path | None = None
     """Folder of an interrupted run, to continue from its last checkpoint with its own settings."""
     start_from: Annotated[Path | None, arg(name="from")] = None
-    """File written by `spo export`: start with its learned parameters instead of random ones."""
+    """File written by `spo export`: start with its learned parameters instead of random ones, and with its network."""
     deterministic: bool = False
     """Give the same bits in every run on a GPU too, by slower operations. A CPU always gives the same bits."""
     distributed: bool = False

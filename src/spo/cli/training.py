@@ -1,5 +1,6 @@
 """The command `spo train`."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,11 +111,15 @@ def _start_experiment(arguments: tuple[str, ...], preset: str, resume: str | Non
     """
     from spo import presets
     from spo.cli.options import find_value
-    from spo.training.run_folder import RunFolder
+    from spo.training.run_folder import RunFolder, load_experiment
 
     if resume is not None:
         return RunFolder.open(Path(resume)).experiment
-    return presets.get(preset, find_value(arguments, "--algorithm") or "spo", find_value(arguments, "--task"))
+    experiment = presets.get(preset, find_value(arguments, "--algorithm") or "spo", find_value(arguments, "--task"))
+    saved = Path(find_value(arguments, "--from") or "")
+    if saved.is_file():  # its parameters fit no other network
+        experiment = dataclasses.replace(experiment, network=load_experiment(saved).network)
+    return experiment
 
 
 def _description(preset: str, resume: str | None, presets: tuple[str, ...]) -> str:

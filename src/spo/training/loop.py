@@ -343,9 +343,19 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
     path = None if folder is None else folder.path
     sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
+    if resumed_from is None and folder is not None and folder.start_path.exists():
+        sink.message(_describe_start(folder))
     sink.message(trainer.describe_network())
     if jax.default_backend() == "gpu" and not trainer.deterministic:
         sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
+
+
+def _describe_start(folder: RunFolder) -> str:
+    """Returns a sentence about the saved agent whose parameters are the first ones of the run."""
+    header, file = exports.read_header(folder.start_path), read_config(folder.path)["start_from"]["file"]
+    iterations = ", ".join(f"{iteration:,}" for iteration in sorted(set(header["iteration"])))
+    steps = ", ".join(f"{env_steps:,}" for env_steps in sorted(set(header["env_steps"])))
+    return f"Starts from {file}: the {header['which']} parameters of its run, iteration {iterations} ({steps} steps)."
 
 
 @contextlib.contextmanager
