@@ -22,6 +22,7 @@ from spo.reports.runs import read_config
 from spo.training import loop
 from spo.training.agents import Agent
 from spo.training.experiment import EvaluationConfig
+from spo.training.run_folder import load_experiment
 from spo.types import Environment, Task
 from training import own_environments
 from training.comparing import assert_same_bits, without_time
@@ -109,7 +110,7 @@ def test_the_command_line_and_the_function_train_the_same_bits(function, run_of,
         capsys, "train", "--task", name(function), *OPTIONS, *AS_IN_PAPER, "--run", str(tmp_path / "run"), "--quiet"
     )
     assert result.code == 0, result.err
-    assert read_config(folder) == read_config(tmp_path / "run")
+    assert load_experiment(folder) == load_experiment(tmp_path / "run")
     assert without_time(folder) == without_time(tmp_path / "run")
     assert_same_bits(agent.params, spo.load(tmp_path / "run").params)
     for file in ("metrics.jsonl", "summary.json", "environment.json", "checkpoints", "tensorboard"):

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from spo.algorithms.registry import default_config
+from spo import environments
+from spo.algorithms.base import Algorithm
+from spo.algorithms.registry import default_config, name_algorithm
 from spo.algorithms.spo import SPOConfig
 from spo.environments.own import to_task
 from spo.importing import OBJECT, is_import_name, name_of
@@ -19,7 +21,7 @@ from spo.training.agents import Agent, Learners, make_agent, select_seed
 from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.experiment import EvaluationConfig, Experiment
 from spo.training.records import Record
-from spo.training.run_folder import RunFolder, load_learner_and_origin, make_origin
+from spo.training.run_folder import RunFolder, load_experiment, load_learner_and_origin, make_origin
 from spo.training.sinks.base import Sink
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
@@ -57,7 +59,7 @@ def train(
     resume: bool = False,
     seed: int = 0,
     num_seeds: int = 1,
-    algorithm: str = "spo",
+    algorithm: str | Callable[..., Algorithm] = "spo",
     config: Any = None,
     network: NetworkConfig | NetworkFunction = PAPER_NETWORK,
     callback: loop.Callback | None = None,
@@ -83,7 +85,8 @@ def train(
       seed: random seed.
       num_seeds: number of independent seeds to train side by side. The agent returned is that of the first one;
         `spo.load(path, member=1)` returns the second.
-      algorithm: name of the algorithm.
+      algorithm: name of the algorithm; or your own, a function `(setting, config: MyConfig) -> Algorithm`, see
+        `spo.algorithms.base`; or its name, `module:function`.
       config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
       network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
         module, see `spo.networks.own`.
@@ -95,6 +98,9 @@ def train(
     started_at = time.perf_counter()
     further, start_from, of_loop = _split(settings)
     name, task = _name_and_task(env)
+    algorithm = name_algorithm(algorithm)
+    if start_from is not None and network is PAPER_NETWORK:  # its parameters fit no other network
+        network = load_experiment(start_from).network
     network, own_network = network_config(network)
     experiment = Experiment(
         task=name,
@@ -130,6 +136,7 @@ def load(
     *,
     env: EnvironmentLike | None = None,
     network: NetworkFunction | None = None,
+    algorithm: Callable[..., Algorithm] | None = None,
     which: Literal["best", "last"] | None = None,
     member: int = 0,
 ) -> Agent:
@@ -142,16 +149,19 @@ def load(
       run: a folder that `spo train` or `spo.train` wrote, or a file that `spo export` or `Agent.save` wrote.
       env: the environment that was given to `spo.train` as an object.
       network: the own network that was given to `spo.train`, if its function can't be imported.
+      algorithm: the own algorithm that was given to `spo.train`, if its function can't be imported.
       which: the parameters of the best evaluation, or the last ones. None: those of the file, or the best of a folder.
       member: number of the seed, from 0, in a run with several seeds.
     """
     path = Path(run)
-    task = None if env is None else _name_and_task(env)[1]
+    task = None if env is None else _given_task(env)
+    if algorithm is not None:
+        name_algorithm(algorithm)
     with give_network(network):
         learner, origin = load_learner_and_origin(path, which, task)
-        algorithm = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task).algorithm
+        trainer = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task)
     learners = Learners(learner, origin)
-    return make_agent(algorithm, select_seed(learner, member), _read_summary(path), learners)
+    return make_agent(trainer.algorithm, select_seed(learner, member), _read_summary(path), learners)
 
 
 # --- Arguments --------------------------------------------------------------------------------------------------------
@@ -178,6 +188,11 @@ def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:
         return (name, None) if is_import_name(name) else (name, to_task(env(), f"The function {name} returned"))
     task = to_task(env, "Can't train on")
     return f"{OBJECT}{task.train.name or 'environment'}", task
+
+
+def _given_task(env: EnvironmentLike) -> Task:
+    name, task = _name_and_task(env)
+    return environments.make(name) if task is None else task
 
 
 def _display(progress: bool) -> list[Sink]:

@@ -133,8 +133,11 @@ def train(
     of the first iteration; the iterations of an interval are taken to be equally long.
     """
     started_at = time.perf_counter()
+    if not resume:
+        run_folder = RunFolder.unused(folder)
     experiment, task = prepare_task(experiment, task)
-    run_folder = _open_to_resume(folder, experiment, start_from) if resume else RunFolder.unused(folder)
+    if resume:
+        run_folder = _open_to_resume(folder, experiment, start_from)
     if resume and (summary := read_summary(run_folder.path)) is not None:
         sink = SinkGroup(sinks if processes.is_first() else [])
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
@@ -343,7 +346,7 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
     path = None if folder is None else folder.path
     sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
-    if resumed_from is None and folder is not None and folder.start_path.exists():
+    if resumed_from is None and folder is not None and folder.starts_from_learner:
         sink.message(_describe_start(folder))
     sink.message(trainer.describe_network())
     if jax.default_backend() == "gpu" and not trainer.deterministic:
