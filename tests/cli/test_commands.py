@@ -22,7 +22,7 @@ from spo import presets
 from spo.cli import main, saved
 from spo.environments import rendering
 from spo.reports.runs import with_checksum
-from spo.training import evaluation, library, loop, processes
+from spo.training import evaluation, exports, library, loop, processes
 from spo.training.experiment import EvaluationConfig, to_json
 from spo.training.run_folder import load_experiment
 from spo.training.trainer import Trainer
@@ -86,7 +86,7 @@ def test_a_device_without_enough_memory_prints_what_to_lower(capsys, monkeypatch
     monkeypatch.setattr(loop, "train", exhausted)
     result = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--quiet")
     assert result.code == 2
-    assert "ran out of memory" in result.err
+    assert "too little memory" in result.err
     assert "--num-envs" in result.err
     assert "Traceback" not in result.err
 
@@ -334,3 +334,30 @@ def test_load_gives_an_agent(run: Path):
     assert any(jnp.any(first != second) for first, second in zip(*leaves, strict=True))
     with pytest.raises(ValueError, match=r"There are 2 seed.s., counted from 0: there is no member 2"):
         spo.load(run, member=2)
+
+
+def test_export_says_when_the_best_network_is_untrained(run: Path, capsys, monkeypatch, tmp_path):
+    assert (
+        "untrained" not in spo_command(capsys, "export", str(run), str(tmp_path / "trained.npz"), "--which", "last").out
+    )
+    monkeypatch.setattr(exports, "read_header", lambda path: {"env_steps": [0]})
+    result = spo_command(capsys, "export", str(run), str(tmp_path / "agent.npz"))
+    assert "The best parameters are those of the untrained network" in result.out
+
+
+def test_a_host_without_enough_memory_gets_the_same_sentence_as_a_device(capsys, monkeypatch, tmp_path):
+    def exhausted(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 7.11 PiB for an array with shape (1000,)")
+
+    monkeypatch.setattr(loop, "train", exhausted)
+    result = spo_command(capsys, "train", "--run", str(tmp_path / "run"), "--quiet")
+    assert result.code == 2
+    assert result.err.startswith("spo: There is too little memory: 7.11 PiB could not be allocated. Lower one of these")
+
+
+def test_what_only_concerns_evaluations_can_change_when_a_run_is_resumed(run: Path, capsys, monkeypatch):
+    """Even if the settings of training can't."""
+    given: list[Any] = []
+    monkeypatch.setattr(loop, "train", lambda experiment, folder, **_: given.append(experiment.evaluation))
+    spo_command(capsys, "train", "--resume", str(run), "--evaluation.final-episodes", "7", "--quiet")
+    assert [evaluation.final_episodes for evaluation in given] == [7]

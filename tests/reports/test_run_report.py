@@ -70,6 +70,21 @@ def test_report_of_a_finished_run(tmp_path: Path):
     assert "--resume" not in text
 
 
+@pytest.mark.parametrize(
+    ("best", "remark"),
+    [([0, 0], " (parameters before training)"), ([8, 0], " (parameters before training for seed 1)"), ([8, 8], "")],
+    ids=["all", "one", "none"],
+)
+def test_a_result_of_the_untrained_network_is_called_so(tmp_path: Path, best: list[int], remark: str):
+    folder = write_run(tmp_path / "run", [record("final", 0, 1000, solved=0.25)], finished=True, num_seeds=2)
+    summary = json.loads((folder / "summary.json").read_text())
+    last = {"final_solve_rate_last": 0.5, "final_solve_rate_last_interval": [0.4, 0.6]}
+    (folder / "summary.json").write_text(json.dumps(summary | last | {"best_env_steps_per_seed": best}))
+    lines = run_report.report(folder).splitlines()
+    assert f"Result{remark}: solved 25.0 % (20.0 % to 30.0 %), return 0.5 (0.4 to 0.6)." in lines
+    assert "Last parameters: solved 50.0 % (40.0 % to 60.0 %)." in lines
+
+
 def test_report_of_an_unfinished_run(tmp_path: Path):
     records = [record("evaluation", 0, 100, solved=0.1), record("evaluation", 0, 200, solved=0.75)]
     folder = write_run(tmp_path / "run", records, finished=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import scipy.stats
 
-from spo.reports.summary import summarise
+from spo.reports.summary import summarise, untrained_sentence
 
 
 def _record(kind: str, seed: int, iteration: int, solved: float, count: int) -> dict[str, Any]:
@@ -35,3 +35,10 @@ def test_intervals_of_several_seeds_are_those_between_seeds():
     assert summary(0.5, 0.6, 0.7)["final_solve_rate_interval"] == pytest.approx([0.6 - half, 0.6 + half])
     low, high = summary(0.5, 0.5, 0.5)["final_solve_rate_interval"]
     assert low < 0.49 < 0.51 < high  # seeds that agree do not prove precision
+
+
+def test_a_sentence_names_the_seeds_whose_best_network_is_untrained():
+    assert untrained_sentence([8, 16]) == ""
+    assert untrained_sentence([0]).startswith("The best parameters are those of the untrained network: ")
+    assert untrained_sentence([0, 8, 0]).startswith("The best parameters of seed 0, 2 are those of the untrained")
+    assert "are those of the network that the run started from" in untrained_sentence([0], started_from_file=True)

@@ -48,7 +48,7 @@ def test_it_is_the_run_of_the_command(tmp_path: Path):
     _, learner = load_learner(tmp_path / "run", "best")
     assert_same_bits(agent.params, jax.tree.map(lambda leaf: leaf[0], learner.params))
     written = [record for record in records(tmp_path / "run") if record["kind"] != "train"]
-    means = [{n.removeprefix("episode/"): v for n, v in r["metrics"].items() if "policy" not in n} for r in written]
+    means = [{n[8:]: v for n, v in r["metrics"].items() if n.startswith("episode/")} for r in written]
     assert agent.summary["env_steps"] == 12 * ENV_STEPS_PER_ITERATION
     assert agent.summary["initial"] == means[0]
     assert agent.summary["final"] == means[-1]

@@ -120,6 +120,36 @@ def test_tensorboard_reads_the_same_numbers(whole_run: Path):
     assert written == expected
 
 
+def test_the_result_of_the_last_parameters_is_that_of_the_best_if_they_are_the_same(whole_run: Path):
+    summary = json.loads((whole_run / "summary.json").read_text())
+    assert summary["best_env_steps_per_seed"] == [summary["env_steps"]] * 2
+    assert summary["final_return_last_per_seed"] == summary["final_return_per_seed"]
+    assert summary["final_solve_rate_last_episodes"] == 32
+
+
+def test_a_run_whose_best_network_is_untrained_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    evaluate, learners = Trainer.evaluate, []
+
+    def worse_each_time(self: Trainer, learner: Any, *arguments: Any, **options: Any) -> Any:
+        learners.append(learner)
+        episodes = evaluate(self, learner, *arguments, **options)
+        return episodes._replace(returns=np.full_like(episodes.returns, -len(learners)))
+
+    monkeypatch.setattr(Trainer, "evaluate", worse_each_time)
+    listener = Interrupter("never", 1)
+    summary = train(tiny_experiment(), tmp_path / "run", sinks=[listener])
+    assert summary["best_env_steps_per_seed"] == [0, 0]
+    assert listener.messages[-1] == (
+        "The best parameters of seed 0, 1 are those of the untrained network: no evaluation during training was as "
+        "good."
+    )
+    # The last parameters are evaluated after the best ones, which are evaluated without and with search.
+    *_, best, last = learners
+    assert_same_bits(best, learners[0])
+    assert_same_bits(last, last_state(tmp_path / "run").train_state.learner)
+    assert (summary["final_return"], summary["final_return_last"]) == (1 - len(learners), -len(learners))
+
+
 # --- Errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from spo.reports.overview import list_overviews
 from spo.reports.runs import list_runs
 from spo.training import run_folder
 from spo.training.checkpoints import iterations
+from spo.training.experiment import EvaluationConfig
 from spo.training.exports import read_header, write_learner
 from spo.training.loop import train
 from spo.training.run_folder import RunFolder, export_learner, load_learner
@@ -42,6 +43,7 @@ def test_a_run_of_another_version_is_refused(tmp_path: Path):
         ({"network": NetworkConfig(width=32)}, r"network\.width \(16, now 32\)"),
         ({"network": NetworkConfig(channels=(8, 4))}, r"network\.channels \(None, now \[8, 4\]\)"),
         ({"seed": 1}, r"seed \(0, now 1\)"),
+        ({"evaluation": EvaluationConfig(num_evaluations=4)}, r"evaluation\.num_evaluations \(3, now 4\)"),
     ],
 )
 def test_another_experiment_is_refused(tmp_path: Path, changes: dict[str, Any], named: str):

@@ -45,15 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has seen enough: `spo runs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
         raise SystemExit(141) from None  # the code of a shell for a closed pipe
-    except (ValueError, ImportError, OSError, NotImplementedError) as error:
-        _exit(_sentence(error))
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:
+        from spo.training import memory
+
+        if memory.is_out_of_memory(error):
+            _exit(memory.describe(error))
+        if not isinstance(error, (ValueError, ImportError, OSError, NotImplementedError)):
             raise
-        _exit(
-            "The device ran out of memory. Lower one of these: --num-seeds, --num-envs, --search.num-particles, "
-            "--batch-size, --replay-size, --evaluation.final-episodes, --episodes."
-        )
+        _exit(_sentence(error))
 
 
 def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:

@@ -287,7 +287,12 @@ def export(
         file: File to write, such as agent.npz.
         which: Parameters of the best evaluation, or from the end of training.
     """
-    from spo.training.run_folder import export_learner
+    from spo.reports.summary import untrained_sentence
+    from spo.training import exports
+    from spo.training.run_folder import RunFolder, export_learner
 
     export_learner(run, file, which)
     print(f"Wrote {file}: {file.stat().st_size / 1e6:.1f} MB.")
+    env_steps = exports.read_header(file)["env_steps"]
+    if untrained := untrained_sentence(env_steps, RunFolder.open(run).starts_from_learner):
+        print(untrained)

@@ -147,7 +147,12 @@ def _mean_curve(curves: dict[int, dict[int, float]]) -> Curve:
 def _results(summary: dict[str, Any]) -> list[str]:
     """Returns one line per result: by search, by the policy alone, and before training."""
     lines = []
-    stages = {"final_{}": "Result", "final_{}_policy_only": "Without search", "initial_{}": "Untrained"}
+    stages = {
+        "final_{}": f"Result{_untrained(summary)}",
+        "final_{}_policy_only": "Without search",
+        "final_{}_last": "Last parameters",
+        "initial_{}": "Untrained",
+    }
     for stage, words in stages.items():
         parts: list[str] = []
         for key, metric in (("solve_rate", "episode/solved"), ("return", "episode/return")):
@@ -161,6 +166,15 @@ def _results(summary: dict[str, Any]) -> list[str]:
     episodes = summary["final_return_episodes"]
     lines.append(f"Brackets contain 95 % intervals. The result is of {episodes:,} episodes per seed, best parameters.")
     return lines
+
+
+def _untrained(summary: dict[str, Any]) -> str:
+    """Returns a remark if the best parameters of a seed are those before training."""
+    best = summary.get("best_env_steps_per_seed", ())
+    seeds = [str(seed) for seed, env_steps in enumerate(best) if env_steps == 0]
+    if not seeds:
+        return ""
+    return f" (parameters before training{'' if len(seeds) == len(best) else ' for seed ' + ', '.join(seeds)})"
 
 
 __all__ = ["draw_learning_curve", "episodes_interval", "latest_result", "report"]

@@ -12,6 +12,9 @@ from spo.reports.stats import Interval, clip_to_share, normal_interval, share_in
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Returns the results of a run before training and at its end.
 
+    At the end they are of the best parameters: with search, without it (`..._policy_only`), and of the last parameters
+    (`..._last`).
+
     Each result is a number, the mean over seeds. Next to it are its 95 % interval (`..._interval`), the episodes per
     seed (`..._episodes`) and the value of each seed (`..._per_seed`). The interval is between all episodes: Wilson's
     for rates, normal for returns. With several seeds it is widened to contain Student's interval between seeds.
@@ -23,7 +26,10 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         ("initial", first, "episode", ""),
         ("final", final, "episode", ""),
         ("final", final, "policy_only", "_policy_only"),
+        ("final", final, "last", "_last"),
     ):
+        if f"{prefix}/count" not in stage_records[0]["metrics"]:
+            continue  # an older run: its last parameters were not evaluated
         metrics = [record["metrics"] for record in sorted(stage_records, key=lambda record: record["seed"])]
         episodes = int(metrics[0][f"{prefix}/count"])
         returns = [m[f"{prefix}/return"] for m in metrics]
@@ -33,6 +39,21 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
             rates = [m[f"{prefix}/solved"] for m in metrics]
             results |= _result(f"{stage}_solve_rate{suffix}", rates, episodes, _rate_interval(rates, episodes))
     return results
+
+
+def untrained_sentence(best: Sequence[int], started_from_file: bool = False) -> str:
+    """Returns a sentence if the best parameters of a seed are those before training; else an empty one.
+
+    Args:
+      best: iterations, or environment steps, of the best evaluation of each seed.
+      started_from_file: the first parameters are those of an exported learner.
+    """
+    untrained = [str(seed) for seed, amount in enumerate(best) if amount == 0]
+    if not untrained:
+        return ""
+    network = "the network that the run started from" if started_from_file else "the untrained network"
+    seeds = "" if len(best) == 1 else f" of seed {', '.join(untrained)}"
+    return f"The best parameters{seeds} are those of {network}: no evaluation during training was as good."
 
 
 def _result(name: str, per_seed: list[float], episodes: int, interval: Interval) -> dict[str, Any]:

@@ -73,8 +73,9 @@ def train(
     stored, so a second call starts faster.
 
     The summary of the agent has the learning curve (`evaluations`), means over episodes before training (`initial`) and
-    with the best parameters (`final`, and `final_policy_only` without search), `env_steps` and `wall_seconds`. They are
-    means over the seeds. With `run`, the summary has the entries of summary.json as well.
+    with the best parameters (`final`, and `final_policy_only` without search), with the last ones (`final_last`),
+    `env_steps` and `wall_seconds`. They are means over the seeds. With `run`, the summary has the entries of
+    summary.json as well.
 
     Args:
       env: an environment for training, evaluation and planning; or a task; or a function that returns one of them; or a
@@ -234,6 +235,7 @@ def summarise_curve(records: Sequence[Record]) -> dict[str, Any]:
         "initial": _means(evaluations.get(0, []), "episode"),
         "final": _means(final, "episode"),
         "final_policy_only": _means(final, "policy_only"),
+        "final_last": _means(final, "last"),
         "evaluations": curve,
     }
 

@@ -5,6 +5,7 @@ interrupted one, and calls `run`.
 """
 
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,10 @@ import jax
 import numpy as np
 
 from spo._version import __version__
+from spo.acting import Episodes
 from spo.reports.runs import read_config, read_records, read_summary
-from spo.reports.summary import summarise
-from spo.training import exports, processes, run_log, signals
+from spo.reports.summary import summarise, untrained_sentence
+from spo.training import exports, memory, processes, run_log, signals
 from spo.training.checkpoints import Checkpointer, Saved
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
 from spo.training.experiment import Experiment
@@ -88,12 +90,17 @@ def run(
         log = _Log(trainer, sink, started_at, progress)
         with contextlib.closing(sink), _saving_on_failure(folder, checkpointer, sink, listener):
             _start(trainer, folder, sink, progress)
-            if state is None:
-                state = _init(trainer, folder)
-                state = _evaluate(trainer, state, log)
-                _update(checkpointer, state, listener)
-            state = _train_to_end(trainer, state, log, checkpointer, listener, callbacks)
-            state = _evaluate_best(trainer, state, log)
+            with memory.explaining(lambda: trainer.abstract_state):
+                if state is None:
+                    state = _init(trainer, folder)
+                    state = _evaluate(trainer, state, log)
+                    _update(checkpointer, state, listener)
+                state = _train_to_end(trainer, state, log, checkpointer, listener, callbacks)
+            with memory.explaining(lambda: trainer.abstract_state, _advice_at_end(trainer, folder)):
+                state = _evaluate_final(trainer, state, log)
+            loaded = folder is not None and folder.starts_from_learner
+            if untrained := untrained_sentence(state.progress.best_iterations, loaded):
+                sink.message(untrained)
         if folder is not None:
             with listener.postponed():
                 _write_summary(folder, trainer, state.progress, checkpointer.saved)
@@ -146,6 +153,7 @@ def train(
         stack.enter_context(removing_damaged())
         if resume:
             stack.enter_context(run_folder.open_to_train())
+            run_folder.store_evaluation(experiment)
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)
@@ -248,23 +256,39 @@ def _evaluate(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     return keep_best(state._replace(progress=progress), metrics["episode/return"])
 
 
-def _evaluate_best(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
-    """Evaluates the best learner of each seed with more episodes: as in training, and by the policy alone."""
+def _evaluate_final(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+    """Evaluates the best learner of each seed with more episodes, as in training and by the policy alone.
+
+    The last learner gets the same episodes, unless it is the best one.
+    """
     config, key = trainer.experiment.evaluation, _split_key(trainer.experiment.seed)[2]
-
-    def evaluate(use_search: bool) -> Any:
-        return trainer.evaluate(
-            state.best_learner, key, config.final_episodes, use_search=use_search, greedy=config.greedy
-        )
-
-    policy_only = evaluate(use_search=False)
     searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
-    episodes = evaluate(use_search=True) if searches else policy_only
-    metrics = episode_metrics("episode", episodes) | episode_metrics("policy_only", policy_only)
+
+    def evaluate(learner: Any, use_search: bool) -> Episodes:
+        return trainer.evaluate(learner, key, config.final_episodes, use_search=use_search, greedy=config.greedy)
+
+    policy_only = evaluate(state.best_learner, use_search=False)
+    best = evaluate(state.best_learner, use_search=True) if searches else policy_only
+    best_is_last = set(state.progress.best_iterations) == {state.progress.iteration}
+    last = best if best_is_last else evaluate(state.train_state.learner, use_search=searches)
+    metrics: dict[str, np.ndarray] = {}
+    for prefix, episodes in (("episode", best), ("policy_only", policy_only), ("last", last)):
+        metrics |= episode_metrics(prefix, episodes)
     check_finite(metrics, "in the final evaluation")
     progress = log.stamp(state.progress)
     log.write("final", progress, metrics)
     return state._replace(progress=progress)
+
+
+def _advice_at_end(trainer: Trainer, folder: RunFolder | None) -> str:
+    """Returns the sentence about too little memory for the final evaluation, when all training is saved."""
+    if folder is None:
+        return memory.LOWER
+    fewer = max(1, trainer.experiment.evaluation.final_episodes // 4)
+    return (
+        "Training is complete and saved: finish the run with fewer episodes, "
+        f"`spo train --resume {folder.path} --evaluation.final-episodes {fewer}`."
+    )
 
 
 def _call_back(callbacks: Sequence[Callback], log: "_Log") -> bool:
@@ -342,7 +366,8 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     """Records this start of the run and starts the sinks."""
     if folder is not None and processes.is_first():
         iteration = 0 if resumed_from is None else resumed_from.iteration
-        folder.record_start(iteration=iteration, deterministic=trainer.deterministic)
+        evaluation = dataclasses.asdict(trainer.experiment.evaluation)  # may differ from that of earlier starts
+        folder.record_start(iteration=iteration, deterministic=trainer.deterministic, evaluation=evaluation)
     total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
     path = None if folder is None else folder.path
     sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
@@ -377,6 +402,10 @@ def _saving_on_failure(
             if listener.agreed:
                 checkpointer.save_latest()
             sink.message(f"{signals.describe(error)}: {resume}")
+        raise
+    except memory.OutOfMemory:
+        if jax.process_count() == 1:
+            checkpointer.save_latest()
         raise
     except NonFiniteError as error:
         if checkpointer.latest is None:

@@ -33,6 +33,8 @@ from spo.types import Task
 #: Packages whose versions environment.json records, because a result may depend on them.
 PACKAGES = ("spo-jax", "jax", "jaxlib", "flax", "optax", "flashbax", "mctx", "brax", "jumanji", "orbax-checkpoint")
 
+#: Settings that a resumed run can change: they concern later evaluations and not what is trained.
+CHANGEABLE = frozenset(f"evaluation.{name}" for name in ("episodes", "final_episodes", "use_search", "greedy"))
 #: Entries of config.json beside the settings.
 _NOT_SETTINGS = ("spo_version", "start_from", CHECKSUM)
 
@@ -184,15 +186,25 @@ class RunFolder:
         return read_config(self.path)["start_from"] is not None
 
     def check_same(self, experiment: Experiment) -> None:
-        """Raises ValueError if the run was started with other settings."""
+        """Raises ValueError if the run was started with other settings, except those in `CHANGEABLE`."""
         stored, given = (flatten(json.loads(json.dumps(to_json(e)))) for e in (self.experiment, experiment))
-        changed = [name for name in sorted(stored | given) if stored.get(name) != given.get(name)]
+        changed = [name for name in sorted((stored | given).keys() - CHANGEABLE) if stored.get(name) != given.get(name)]
         if changed:
             named = ", ".join(f"{name} ({stored.get(name)!r}, now {given.get(name)!r})" for name in changed)
             raise ValueError(
                 f"{self.path} was started with another experiment: {named}. Resume it with its own settings, or start "
                 "a new run."
             )
+
+    def store_evaluation(self, experiment: Experiment) -> None:
+        """Replaces the settings in config.json that `check_same` lets change. environment.json has those of each start.
+
+        Only process 0 writes. The caller holds the lock.
+        """
+        if processes.is_first() and experiment.evaluation != self.experiment.evaluation:
+            config = {name: value for name, value in read_config(self.path).items() if name != CHECKSUM}
+            config["evaluation"] = to_json(experiment)["evaluation"]
+            write_json(self.config_path, with_checksum(config))
 
     def record_start(self, **facts: Any) -> None:
         """Adds this start of the run to environment.json."""
