@@ -1,4 +1,4 @@
-"""AlphaZero and Gumbel AlphaZero, for discrete actions, on mctx.
+"""AlphaZero and Gumbel AlphaZero, for discrete actions.
 
 Both are expert iteration (`spo.algorithms.expert_iteration`) and differ in the search:
 
@@ -14,7 +14,14 @@ import jax
 from spo import search
 from spo.algorithms.base import Algorithm, Setting
 from spo.algorithms.expert_iteration import ExpertIterationConfig, make_expert_iteration
-from spo.algorithms.tree_search import Candidates, TreeRoot, TreeSearchOutput, gumbel_search, puct_search
+from spo.algorithms.tree_search import (
+    Candidates,
+    TreeLibrary,
+    TreeRoot,
+    TreeSearchOutput,
+    gumbel_search,
+    puct_search,
+)
 from spo.checks import PositiveFloat, PositiveInt, UnitInterval
 from spo.networks import ActorCritic, make_network
 from spo.types import DiscreteActions, PRNGKey
@@ -46,6 +53,7 @@ def make_alphazero(setting: Setting, config: AlphaZeroConfig) -> Algorithm:
         gamma=config.gamma,
         exploration_weight=config.root_exploration_weight,
         dirichlet_alpha=config.dirichlet_alpha,
+        library=config.tree_library,
     )
     return make_expert_iteration(setting, config, _discrete_network("alphazero", setting), search_fn)
 
@@ -57,6 +65,7 @@ def make_gumbel_alphazero(setting: Setting, config: GumbelAlphaZeroConfig) -> Al
         num_simulations=config.num_simulations,
         gamma=config.gamma,
         max_num_considered_actions=config.max_num_considered_actions,
+        library=config.tree_library,
     )
     return make_expert_iteration(setting, config, _discrete_network("gumbel_alphazero", setting), search_fn)
 
@@ -72,6 +81,7 @@ def search_with_noise(
     gamma: float,
     exploration_weight: float,
     dirichlet_alpha: float,
+    library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
     """Runs PUCT over all actions, with Dirichlet noise in the root's prior if `explore`."""
     key_noise, key_search = jax.random.split(key)
@@ -85,6 +95,7 @@ def search_with_noise(
         num_simulations=num_simulations,
         gamma=gamma,
         greedy=greedy,
+        library=library,
     )
 
 
@@ -98,6 +109,7 @@ def search_with_gumbel(
     num_simulations: int,
     gamma: float,
     max_num_considered_actions: int,
+    library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
     """Runs sequential halving over all actions. Its Gumbel samples explore, in evaluation too: no noise is added."""
     del explore
@@ -109,6 +121,7 @@ def search_with_gumbel(
         gamma=gamma,
         greedy=greedy,
         max_num_considered_actions=max_num_considered_actions,
+        library=library,
     )
 
 

@@ -18,7 +18,7 @@ from spo.acting import Experience
 from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, vmap_over
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
-from spo.algorithms.tree_search import TreeSearchOutput, tree_search_metrics
+from spo.algorithms.tree_search import TreeLibrary, TreeSearchOutput, tree_search_metrics
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, run_updates
 from spo.checks import NonNegativeFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams
@@ -41,6 +41,8 @@ class ExpertIterationConfig(ReplayConfig):
     """Weight of the entropy bonus, which keeps the policy random."""
     num_simulations: PositiveInt = 64
     """Simulations per search. Each of them is one step of the environment's model."""
+    tree_library: TreeLibrary = "spo"
+    """Library of the tree search. mctx gives the same results and is slower."""
 
 
 class Learner(NamedTuple):

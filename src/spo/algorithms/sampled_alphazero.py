@@ -15,7 +15,14 @@ import jax.numpy as jnp
 from spo import search
 from spo.algorithms.base import Algorithm, Setting
 from spo.algorithms.expert_iteration import ExpertIterationConfig, make_expert_iteration
-from spo.algorithms.tree_search import Candidates, CandidatesFn, TreeRoot, TreeSearchOutput, puct_search
+from spo.algorithms.tree_search import (
+    Candidates,
+    CandidatesFn,
+    TreeLibrary,
+    TreeRoot,
+    TreeSearchOutput,
+    puct_search,
+)
 from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
 from spo.distributions import Distribution, Gaussian
 from spo.networks import make_network
@@ -60,6 +67,7 @@ def make_sampled_alphazero(setting: Setting, config: SampledAlphaZeroConfig) -> 
         exploration_weight=config.root_exploration_weight,
         dirichlet_alpha=config.dirichlet_alpha,
         action_noise=config.root_action_noise,
+        library=config.tree_library,
     )
     return make_expert_iteration(setting, config, network, search_fn)
 
@@ -77,6 +85,7 @@ def search_samples(
     exploration_weight: float,
     dirichlet_alpha: float,
     action_noise: float,
+    library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
     """Runs PUCT over sampled actions, with noise on the root's samples and on their prior if `explore`."""
     key_candidates, key_noise, key_search = jax.random.split(key, 3)
@@ -95,6 +104,7 @@ def search_samples(
         gamma=gamma,
         greedy=greedy,
         candidates_fn=candidates_fn,
+        library=library,
     )
 
 

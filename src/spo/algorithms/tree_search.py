@@ -1,27 +1,31 @@
-"""Monte-Carlo tree search by mctx, from the same roots and with the same model as the search with particles.
+"""Monte-Carlo tree search, from the same roots and with the same model as the search with particles.
 
-A tree of mctx chooses among K indices at every node. They refer to the node's `Candidates`: all discrete actions
+A tree chooses among K indices at every node. They refer to the node's `Candidates`: all discrete actions
 (AlphaZero), or a few samples of the policy there (Sampled AlphaZero). A node stores its candidates, because the edge to
 expand is given by its index only.
 
-mctx averages everything that is backed up through a node, and continues below a node for any number of visits. The end
-of an episode is therefore encoded on the edge that leads to it, where later visits can't change it:
+A tree averages everything that is backed up through a node, and continues below a node for any number of visits. The
+end of an episode is therefore encoded on the edge that leads to it, where later visits can't change it:
 
     terminated   reward r,               discount 0
     truncated    reward r + γV(s'),      discount 0
     after it     reward 0, value 0,      discount 0
+
+`spo.search.mcts` and mctx give the same results. mctx is the slower one.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import mctx
 
-from spo.search import ModelFn
+from spo.search import ModelFn, mcts
 from spo.search.base import Prior
 from spo.types import Action, Array, Bool, Float, Integer, Metrics, PRNGKey, State
+
+#: Library that searches.
+TreeLibrary: TypeAlias = Literal["spo", "mctx"]
 
 
 class Candidates(NamedTuple):
@@ -59,6 +63,15 @@ class TreeSearchOutput(NamedTuple):
     value: Float[Array, " B"]  # mean of V at the root and of all values backed up to it
 
 
+class _Edge(NamedTuple):
+    """The output of the model for one root: the fields of `RecurrentFnOutput`, without the axis of roots."""
+
+    reward: Float[Array, ""]
+    discount: Float[Array, ""]
+    prior_logits: Float[Array, " K"]
+    value: Float[Array, ""]
+
+
 class _Node(NamedTuple):
     """A state as the tree stores it."""
 
@@ -76,19 +89,20 @@ def puct_search(
     gamma: float,
     greedy: bool,
     candidates_fn: CandidatesFn = every_action,
+    library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
     """MuZero's search (Schrittwieser et al., arXiv:1911.08265, appendix B); weights are the shares of visits.
 
     `action` is the most visited one if `greedy`, else sampled in proportion to visits (temperature 1).
     """
-    output = mctx.muzero_policy(
+    output = _policies(library).muzero_policy(
         None,
         key,
-        _root(root),
+        _root(root, library),
         _recurrent_fn(model_fn, candidates_fn, gamma),
         num_simulations=num_simulations,
         invalid_actions=_invalid(root),
-        dirichlet_fraction=0.0,  # mctx's noise would reach invalid actions too; ours is in the root's prior
+        dirichlet_fraction=0.0,  # the policy's noise would reach invalid actions too; ours is in the root's prior
     )
     index = jnp.argmax(output.action_weights, axis=1) if greedy else output.action
     return _read_out(root, output, index)
@@ -103,15 +117,16 @@ def gumbel_search(
     gamma: float,
     greedy: bool,
     max_num_considered_actions: int,
+    library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
     """Gumbel MuZero's search (Danihelka et al., ICLR 2022) over all actions; weights are softmax(logits + q).
 
     `action` is the winner of sequential halving, a sample because of the Gumbel noise. If `greedy`, there is no noise.
     """
-    output = mctx.gumbel_muzero_policy(
+    output = _policies(library).gumbel_muzero_policy(
         None,
         key,
-        _root(root),
+        _root(root, library),
         _recurrent_fn(model_fn, every_action, gamma),
         num_simulations=num_simulations,
         invalid_actions=_invalid(root),
@@ -134,8 +149,16 @@ def tree_search_metrics(root_value: Float[Array, " B"], output: TreeSearchOutput
     }
 
 
-def _root(root: TreeRoot) -> mctx.RootFnOutput:
-    return mctx.RootFnOutput(
+def _policies(library: TreeLibrary) -> Any:
+    if library == "spo":
+        return mcts
+    import mctx
+
+    return mctx
+
+
+def _root(root: TreeRoot, library: TreeLibrary) -> Any:
+    return _policies(library).RootFnOutput(
         prior_logits=root.candidates.log_prior,
         value=root.value,
         embedding=_Node(root.state, root.candidates.actions, ended=jnp.zeros(root.value.shape, bool)),
@@ -146,10 +169,10 @@ def _invalid(root: TreeRoot) -> Float[Array, "B K"]:
     return (root.candidates.log_prior == -jnp.inf).astype(root.candidates.log_prior.dtype)
 
 
-def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) -> mctx.RecurrentFn:
-    """Returns the model as mctx calls it: for all roots at once, with one key."""
+def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) -> Callable[..., Any]:
+    """Returns the model as a tree search calls it: for all roots at once, with one key."""
 
-    def expand(key: PRNGKey, index: Integer[Array, ""], node: _Node) -> tuple[mctx.RecurrentFnOutput, _Node]:
+    def expand(key: PRNGKey, index: Integer[Array, ""], node: _Node) -> tuple[_Edge, _Node]:
         key_step, key_candidates = jax.random.split(key)
         step = model_fn(key_step, node.state, _pick(node.actions, index))
         candidates = candidates_fn(key_candidates, step.prior)
@@ -157,7 +180,7 @@ def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) 
         # `where`, not a product: the value of a terminal observation, even NaN, must not count.
         bootstrap = jnp.where(step.ended & (discount > 0), discount * step.value, 0.0)
         ended = node.ended | step.ended
-        output = mctx.RecurrentFnOutput(
+        output = _Edge(
             reward=jnp.where(node.ended, 0.0, step.reward + bootstrap),
             discount=jnp.where(ended, 0.0, discount),
             prior_logits=candidates.log_prior,  # after an end any prior will do: nothing is backed up from there
@@ -165,16 +188,14 @@ def _recurrent_fn(model_fn: ModelFn, candidates_fn: CandidatesFn, gamma: float) 
         )
         return output, _Node(step.state, candidates.actions, ended)
 
-    def recurrent_fn(
-        params: None, key: PRNGKey, index: Integer[Array, " B"], node: _Node
-    ) -> tuple[mctx.RecurrentFnOutput, _Node]:
+    def recurrent_fn(params: None, key: PRNGKey, index: Integer[Array, " B"], node: _Node) -> tuple[_Edge, _Node]:
         del params  # the model has its own parameters
         return jax.vmap(expand)(jax.random.split(key, index.shape[0]), index, node)
 
     return recurrent_fn
 
 
-def _read_out(root: TreeRoot, output: mctx.PolicyOutput, index: Integer[Array, " B"]) -> TreeSearchOutput:
+def _read_out(root: TreeRoot, output: Any, index: Integer[Array, " B"]) -> TreeSearchOutput:
     summary = output.search_tree.summary()
     return TreeSearchOutput(
         action=jax.vmap(_pick)(root.candidates.actions, index),

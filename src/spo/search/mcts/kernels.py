@@ -1,0 +1,337 @@
+"""Selection and backup as one GPU kernel each: a program walks through the tree of one root.
+
+A program has one lane per action, padded to a power of two. Lanes beyond the last action repeat it, so that every lane
+reads and writes memory of its own tree.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from spo.search.mcts import threefry, walks
+from spo.search.mcts.qtransforms import NodeTransform, node_form
+from spo.search.mcts.rules import (
+    TIE_NOISE,
+    Puct,
+    Rule,
+    SequentialHalving,
+    halving_scores,
+    interior_scores,
+    puct_scores,
+)
+from spo.search.mcts.tree import NOTHING, ROOT, Node, Tree
+from spo.search.mcts.walks import Edges
+from spo.types import Array, PRNGKey
+
+#: "pallas" is the kernel, "interpret" is the same kernel interpreted on any device.
+Implementation: TypeAlias = Literal["xla", "pallas", "interpret"]
+
+#: Arrays of a tree that a backup changes.
+CHANGED = (
+    "node_visits",
+    "raw_values",
+    "node_values",
+    "parents",
+    "action_from_parent",
+    "children_index",
+    "children_prior_logits",
+    "children_visits",
+    "children_rewards",
+    "children_discounts",
+    "children_values",
+)
+
+
+class Walks(NamedTuple):
+    """The two walks through all trees of one simulation."""
+
+    select: Callable[[PRNGKey, Tree], Edges]
+    backup: Callable[[Tree, Edges, Any], Tree]
+
+
+def make_walks(rule: Rule, max_depth: int, tree: Tree, key: PRNGKey, implementation: Implementation | None) -> Walks:
+    """Returns the kernels, or the loops of `walks` where kernels are not possible.
+
+    Without an implementation, kernels are used on NVIDIA GPUs, in float32, with JAX's default generator of random
+    numbers and with a rule whose numbers are constants.
+    """
+
+    def select_by_xla(key: PRNGKey, tree: Tree) -> Edges:
+        return walks.select(key, tree, rule, max_depth)
+
+    in_xla = Walks(select_by_xla, walks.backup)
+    if implementation == "xla" or (implementation is None and not can_use_kernels(rule, tree, key)):
+        return in_xla
+    interpret = implementation == "interpret"
+
+    def select_by_kernel(key: PRNGKey, tree: Tree) -> Edges:
+        return select(key, tree, rule, max_depth, interpret)
+
+    backup_by_kernel = functools.partial(backup, interpret=interpret)
+    if implementation is not None:
+        return Walks(select_by_kernel, backup_by_kernel)
+
+    def select_by_platform(key: PRNGKey, tree: Tree) -> Edges:
+        tree = tree._replace(embeddings=None)
+        return jax.lax.platform_dependent(key, tree, cuda=select_by_kernel, default=in_xla.select)
+
+    def backup_by_platform(tree: Tree, edges: Edges, output: Any) -> Tree:
+        inputs = (tree._replace(embeddings=None), edges, output)
+        changed = jax.lax.platform_dependent(*inputs, cuda=backup_by_kernel, default=in_xla.backup)
+        return changed._replace(embeddings=tree.embeddings)
+
+    return Walks(select_by_platform, backup_by_platform)
+
+
+def can_use_kernels(rule: Rule, tree: Tree, key: PRNGKey) -> bool:
+    constants = rule[1:]
+    floats = (tree.node_values, tree.children_prior_logits, tree.root_invalid_actions)
+    return (
+        importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+        and node_form(rule.qtransform) is not None
+        and all(isinstance(number, int | float) for number in constants)
+        and all(array.dtype == jnp.float32 for array in floats)
+        and jax.dtypes.canonicalize_dtype(float) == jnp.float32
+        and threefry.key_words(key) is not None
+    )
+
+
+# --- Lanes ------------------------------------------------------------------------------------------------------------
+class _Lanes(NamedTuple):
+    """The lanes of a program: `action` is the action whose numbers a lane reads."""
+
+    number: Array
+    action: Array
+    valid: Array
+
+
+def _lanes(num_actions: int) -> _Lanes:
+    width = 1 << (num_actions - 1).bit_length()
+    number = jax.lax.iota(jnp.int32, width)
+    return _Lanes(number, jnp.minimum(number, num_actions - 1), number < num_actions)
+
+
+def _first_highest(lanes: _Lanes, scores: Array, allowed: Array) -> Array:
+    """Returns the first action with the highest score, or with a NaN, as `jnp.argmax` does."""
+    scores = jnp.where(scores != scores, jnp.inf, scores)
+    scores = jnp.where(allowed, scores, -jnp.inf)
+    return jnp.min(jnp.where(scores == jnp.max(scores), lanes.action, lanes.number.shape[0]))
+
+
+# --- Selection --------------------------------------------------------------------------------------------------------
+def select(key: PRNGKey, tree: Tree, rule: Rule, max_depth: int, interpret: bool) -> Edges:
+    """`walks.select` as one kernel."""
+    batch, num_actions = tree.root_invalid_actions.shape
+    words = threefry.key_words(key)
+    assert words is not None
+    arrays = [getattr(tree, name) for name in _READ]
+    per_root = [*arrays, tree.root_invalid_actions]
+    if isinstance(rule, SequentialHalving):
+        per_root += [tree.extra_data.root_gumbel, tree.extra_data.considered_visits]
+    kernel = functools.partial(_select_kernel, rule, max_depth, num_actions, len(per_root))
+    shared = _block((2,), lambda _: (0,))
+    return Edges(
+        *_call(
+            kernel,
+            [words, *per_root],
+            in_specs=[shared, *(_per_root(array) for array in per_root)],
+            out_shapes=[jax.ShapeDtypeStruct((batch,), jnp.int32)] * 3,
+            out_specs=[_block((1,), lambda root: (root,))] * 3,
+            aliases={},
+            interpret=interpret,
+            name="tree_select",
+        )
+    )
+
+
+#: Arrays of a tree that a selection reads, in the order of `_node`'s references.
+_READ = (
+    "node_visits",
+    "node_values",
+    "raw_values",
+    "children_prior_logits",
+    "children_visits",
+    "children_rewards",
+    "children_discounts",
+    "children_values",
+    "children_index",
+)
+
+
+class _Position(NamedTuple):
+    key: threefry.Words
+    node: Any
+    action: Any
+    child: Any
+    depth: Any
+
+
+def _select_kernel(rule: Rule, max_depth: int, num_actions: int, num_per_root: int, *refs: Any) -> None:
+    from jax.experimental import pallas
+
+    words, per_root, outputs = refs[0], refs[1 : 1 + num_per_root], refs[1 + num_per_root :]
+    tree_refs, root_refs = per_root[: len(_READ)], per_root[len(_READ) :]
+    lanes = _lanes(num_actions)
+    transform = node_form(rule.qtransform)
+    assert transform is not None
+
+    def follow(key: threefry.Words, index: Any, depth: Any, *, at_root: bool) -> _Position:
+        node, children = _node(tree_refs, index, lanes)
+        scores = _scores(rule, transform, node, threefry.split_key(key, jnp.uint32(1)), lanes, root_refs, at_root)
+        allowed = lanes.valid
+        if at_root:
+            allowed = allowed & (root_refs[0][lanes.action] == 0)
+        action = _first_highest(lanes, scores, allowed)
+        child = jnp.sum(jnp.where(lanes.number == action, children, 0))
+        return _Position(threefry.split_key(key, jnp.uint32(0)), index, action, child, depth + 1)
+
+    root_key = threefry.split_key((words[0], words[1]), pallas.program_id(0).astype(jnp.uint32))
+    end = jax.lax.while_loop(
+        lambda position: (position.child != NOTHING) & (position.depth < max_depth),
+        lambda position: follow(position.key, position.child, position.depth, at_root=False),
+        follow(root_key, jnp.int32(ROOT), jnp.int32(0), at_root=True),
+    )
+    for reference, number in zip(outputs, (end.node, end.action, end.child), strict=True):
+        reference[0] = number
+
+
+def _node(refs: Sequence[Any], index: Any, lanes: _Lanes) -> tuple[Node, Array]:
+    """Returns a node and the indices of its children."""
+    visits, value, raw_value = (reference[index] for reference in refs[:3])
+    logits, child_visits, rewards, discounts, values, children = (
+        reference[index, lanes.action] for reference in refs[3:]
+    )
+    logits = jnp.where(lanes.valid, logits, -jnp.inf)
+    return Node(visits, value, raw_value, logits, child_visits, rewards, discounts, values, lanes.valid), children
+
+
+def _scores(
+    rule: Rule,
+    transform: NodeTransform,
+    node: Node,
+    key: threefry.Words,
+    lanes: _Lanes,
+    root_refs: Sequence[Any],
+    at_root: bool,
+) -> Array:
+    transformed = transform(node)
+    if isinstance(rule, Puct):
+        noise = TIE_NOISE * threefry.uniform(key, lanes.number.astype(jnp.uint32))
+        return puct_scores(node, transformed, noise, rule)
+    if not at_root:
+        return interior_scores(node, transformed)
+    considered = root_refs[2][node.total(node.child_visits)]
+    return halving_scores(node.child_visits, considered, node.prior_logits, root_refs[1][lanes.action], transformed)
+
+
+# --- Backup -----------------------------------------------------------------------------------------------------------
+def backup(tree: Tree, edges: Edges, output: Any, interpret: bool) -> Tree:
+    """`walks.backup` as one kernel, which changes the arrays of the tree in place."""
+    arrays = [getattr(tree, name) for name in CHANGED]
+    dtype = tree.node_values.dtype
+    numbers = [*edges, *(number.astype(dtype) for number in (output.reward, output.discount, output.value))]
+    logits = output.prior_logits.astype(tree.children_prior_logits.dtype)
+    one_number = _block((1,), lambda root: (root,))
+    changed = _call(
+        functools.partial(_backup_kernel, tree.num_actions),
+        [*numbers, logits, *arrays],
+        in_specs=[*[one_number] * len(numbers), _per_root(logits), *(_per_root(array) for array in arrays)],
+        out_shapes=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays],
+        out_specs=[_per_root(array) for array in arrays],
+        aliases={len(numbers) + 1 + position: position for position in range(len(arrays))},
+        interpret=interpret,
+        name="tree_backup",
+    )
+    return tree._replace(**dict(zip(CHANGED, changed, strict=True)))
+
+
+class _Step(NamedTuple):
+    """An edge on the path, with the child's value after its update, and the return from the child on."""
+
+    parent: Any
+    action: Any
+    reward: Any
+    discount: Any
+    child_value: Any
+    returns: Any
+
+
+def _backup_kernel(num_actions: int, *refs: Any) -> None:
+    """Reads and writes through the outputs, which are the inputs. No number is read after it was written."""
+    node, action, child, reward, discount, value = (reference[0] for reference in refs[:6])
+    logits, changed = refs[6], dict(zip(CHANGED, refs[-len(CHANGED) :], strict=True))
+    lanes = _lanes(num_actions)
+    changed["children_prior_logits"][child, lanes.action] = logits[lanes.action]
+    changed["raw_values"][child] = value
+    changed["node_values"][child] = value
+    changed["node_visits"][child] = changed["node_visits"][child] + 1
+    changed["parents"][child] = node
+    changed["action_from_parent"][child] = action
+    changed["children_index"][node, action] = child
+    changed["children_rewards"][node, action] = reward
+    changed["children_discounts"][node, action] = discount
+
+    def update(step: _Step) -> tuple[Any, Any]:
+        """Updates the parent and the edge; returns the parent's value and the return from the parent on."""
+        parent, action = step.parent, step.action
+        returns = step.reward + step.discount * step.returns
+        count = changed["node_visits"][parent]
+        mean = (changed["node_values"][parent] * count + returns) / (count + 1.0)
+        changed["node_values"][parent] = mean
+        changed["node_visits"][parent] = count + 1
+        changed["children_values"][parent, action] = step.child_value
+        changed["children_visits"][parent, action] = changed["children_visits"][parent, action] + 1
+        return mean, returns
+
+    def climb(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        index, value, returns = carry
+        parent, action = changed["parents"][index], changed["action_from_parent"][index]
+        reward, discount = changed["children_rewards"][parent, action], changed["children_discounts"][parent, action]
+        return (parent, *update(_Step(parent, action, reward, discount, value, returns)))
+
+    first = (node, *update(_Step(node, action, reward, discount, value, value)))
+    jax.lax.while_loop(lambda carry: carry[0] != ROOT, climb, first)
+
+
+# --- Calls ------------------------------------------------------------------------------------------------------------
+def _block(shape: tuple[int | None, ...], index_map: Callable[..., tuple[Any, ...]]) -> Any:
+    from jax.experimental import pallas
+
+    return pallas.BlockSpec(shape, index_map)
+
+
+def _per_root(array: Array) -> Any:
+    """A block is everything of one root."""
+    rest = array.shape[1:]
+    return _block((None, *rest), lambda root: (root, *(0 for _ in rest)))
+
+
+def _call(
+    kernel: Callable[..., None],
+    inputs: Sequence[Array],
+    *,
+    in_specs: Sequence[Any],
+    out_shapes: Sequence[Any],
+    out_specs: Sequence[Any],
+    aliases: dict[int, int],
+    interpret: bool,
+    name: str,
+) -> Sequence[Array]:
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    return pallas.pallas_call(
+        kernel,
+        grid=(inputs[-1].shape[0],),
+        in_specs=list(in_specs),
+        out_specs=list(out_specs),
+        out_shape=list(out_shapes),
+        input_output_aliases=aliases,
+        compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+        interpret=interpret,
+        name=name,
+    )(*inputs)
