@@ -2,7 +2,8 @@
 
 The floor is the fastest program that we can write for the same model and network evaluations in the same batches. It
 has no draws, no weights and no resampling. mctx gets the same budget (simulations = particles x horizon), the same
-model and the same network.
+model and the same network. `spo.search.mcts` is the same search as mctx's. The floor of a tree search is as many
+model and network evaluations one after another, each for one leaf per root.
 
     python benchmarks/search.py                    # the paper's cube network, for a GPU
     python benchmarks/search.py --tiny             # seconds on a CPU
@@ -23,11 +24,14 @@ from _timing import provenance, write_rows
 from rich.console import Console
 from rich.table import Table
 
+from spo.search import mcts
+
 # Roots, particles, horizon. The last one is a single root, as for acting in real time.
 SIZES = ((768, 16, 4), (128, 256, 8), (128, 64, 8), (16, 4096, 4), (1, 1024, 8))
 TINY_SIZES = ((32, 16, 4),)
-# Larger budgets are left out: a tree search of 128 roots and 2048 simulations takes 3.5 s (Gumbel) or 35 s (MuZero).
+# Larger budgets are left out: mctx searches 128 roots with 2048 simulations in 3.5 s (Gumbel) or 35 s (MuZero).
 MCTX_BUDGET_LIMITS = {"mctx_gumbel_ms": 2048, "mctx_muzero_ms": 64}
+TREE_BUDGET_LIMIT = 2048
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def floor_program(environment: Any, network: Any, num_particles: int, horizon: i
     return program
 
 
-def mctx_program(policy: Callable, environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
+def tree_program(policy: Callable, environment: Any, network: Any, num_particles: int, horizon: int) -> Callable:
     def recurrent_fn(params: Any, key: Any, action: Any, embedding: Any) -> Any:
         state, timestep = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, embedding, action)
         prior, value = jax.vmap(network.both, in_axes=(None, 0, 0))(params, timestep.observation, timestep.action_mask)
@@ -87,6 +91,20 @@ def mctx_program(policy: Callable, environment: Any, network: Any, num_particles
         return output.action, output.action_weights
 
     return program
+
+
+def tree_times(size: tuple[Any, Any, int, int], timed: Callable[[Callable], float]) -> dict[str, float]:
+    """Returns the milliseconds of our tree searches with the same budget, and of their floor."""
+    environment, network, num_particles, horizon = size
+    num_simulations = num_particles * horizon
+    times = {
+        "tree_floor_ms": min(
+            timed(floor_program(environment, network, 1, num_simulations, unroll)) for unroll in (1, 4)
+        ),
+        "tree_gumbel_ms": timed(tree_program(mcts.gumbel_muzero_policy, *size)),
+        "tree_muzero_ms": timed(tree_program(mcts.muzero_policy, *size)),
+    }
+    return times | {"tree_over_floor": times["tree_muzero_ms"] / times["tree_floor_ms"]}
 
 
 def run(options: Options) -> list[dict]:
@@ -115,11 +133,13 @@ def run(options: Options) -> list[dict]:
                 "search_temporary_bytes": temporary_bytes(paper_search, params, root),
             }
             row["over_floor"] = row["search_ms"] / row["floor_ms"]
+            if num_particles * horizon <= TREE_BUDGET_LIMIT:
+                row |= tree_times(size, timed)
             few = options.repeats if options.tiny else min(options.repeats, 3)
             slow = functools.partial(milliseconds, params=params, root=root, repeats=few, calls=1)
             for name, policy in (("mctx_gumbel_ms", mctx.gumbel_muzero_policy), ("mctx_muzero_ms", mctx.muzero_policy)):
                 if not options.skip_mctx and num_particles * horizon <= MCTX_BUDGET_LIMITS[name]:
-                    row[name] = slow(mctx_program(policy, *size))
+                    row[name] = slow(tree_program(policy, *size))
             if "mctx_gumbel_ms" in row:
                 row["over_mctx"] = row["search_ms"] / min(row[name] for name in MCTX_BUDGET_LIMITS if name in row)
             rows.append(row | provenance())
@@ -133,7 +153,8 @@ def run(options: Options) -> list[dict]:
 def show(rows: list[dict]) -> None:
     table = Table(title=f"One search, milliseconds ({rows[0]['device']}, jax {rows[0]['jax']})")
     columns = ("batch", "num_particles", "horizon", "dtype", "floor_ms", "search_ms", "over_floor")
-    columns += ("search_with_mid_resample_ms", "mctx_gumbel_ms", "mctx_muzero_ms", "over_mctx")
+    columns += ("search_with_mid_resample_ms", "tree_floor_ms", "tree_gumbel_ms", "tree_muzero_ms")
+    columns += ("mctx_gumbel_ms", "mctx_muzero_ms", "over_mctx")
     for column in columns:
         table.add_column(column, justify="right")
     for row in rows:

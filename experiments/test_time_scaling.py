@@ -6,7 +6,7 @@ scales worse than SPO with horizons 4 and 8. With horizon 2, SPO stops improving
 times the budget of AlphaZero.
 
 Here both searches are timed in one process, by the episodes that are counted. A step is that of the whole batch, whose
-size is reported. AlphaZero is mctx's `muzero_policy`. Actions are drawn from the result of the search, as in training,
+size is reported. AlphaZero is MuZero's search. Actions are drawn from the result of the search, as in training,
 without noise at the root. Some budgets are also played with the most likely action ("greedy"), for the details. If the
 episodes of a budget take too long, fewer of them are played, in whole batches. A budget is left out if a single batch
 would take too long. `SCALES` contains the limits.

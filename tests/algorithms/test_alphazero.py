@@ -148,6 +148,22 @@ def test_invalid_actions_and_steps_after_an_end_are_never_used(name: str):
     assert np.array_equal(output.visits > 0, mdp.mask[:2])
 
 
+@both_searches
+def test_mctx_finds_the_same(name: str):
+    """Both libraries of the tree search give the same actions, weights, visits and values, to the bit."""
+    mdp = tiny_mdp("masked")
+    rng = np.random.default_rng(1)
+    table = tables(mdp, 2, rng.normal(size=mdp.rewards.shape), rng.normal(size=len(mdp.terminal)))
+
+    def run(library: str) -> TreeSearchOutput:
+        search = functools.partial(SEARCHES[name], num_simulations=12, gamma=GAMMA, library=library)
+        return jax.jit(lambda key: search(key, table.root([0, 1]), table.model))(jax.random.key(4))
+
+    with jax.numpy_rank_promotion("allow"):  # mctx promotes ranks
+        for ours, theirs in zip(jax.tree.leaves(run("spo")), jax.tree.leaves(run("mctx")), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 def test_samples_follow_the_visits_and_the_greedy_action_is_the_most_visited():
     """All 4000 roots are equal. False alarm: 1 in 5000 (four standard deviations, three actions)."""
     mdp = tiny_mdp("context")
@@ -258,6 +274,7 @@ def test_noise_at_the_root_is_for_training_only():
         ({"num_simulations": 0}, "num_simulations must be 1 or more"),
         ({"root_exploration_weight": 1.5}, "root_exploration_weight must lie between 0 and 1"),
         ({"dirichlet_alpha": 0.0}, "dirichlet_alpha must be above 0"),
+        ({"tree_library": "jax"}, "tree_library must be one of spo, mctx"),
     ],
 )
 def test_bad_arguments(config: dict[str, Any], message: str):

@@ -37,6 +37,7 @@ PUBLIC = {
         "checked",
         "diagnostics",
         "draw_ancestry",
+        "mcts",
         "mix_in_dirichlet",
         "proposals",
         "readouts",
@@ -44,6 +45,18 @@ PUBLIC = {
         "search",
         "smc_policy",
         "weighting",
+    ],
+    "spo.search.mcts": [
+        "PolicyOutput",
+        "RecurrentFnOutput",
+        "RootFnOutput",
+        "SearchSummary",
+        "Tree",
+        "gumbel_muzero_policy",
+        "muzero_policy",
+        "qtransform_by_min_max",
+        "qtransform_by_parent_and_siblings",
+        "qtransform_completed_by_mix_value",
     ],
     "spo.search.resampling": [
         "by_priority",
@@ -93,7 +106,7 @@ def test_name_is_there(module, name):
     assert hasattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize("module", ["spo", "spo.search"])
+@pytest.mark.parametrize("module", ["spo", "spo.search", "spo.search.mcts"])
 def test_all_lists_the_names(module):
     assert set(PUBLIC[module]) <= set(importlib.import_module(module).__all__)
 

@@ -1,9 +1,10 @@
 """Sequential Monte Carlo planning for JAX, for discrete and continuous actions.
 
 `search` is the planner; `smc_policy` is the same planner with mctx's interface. Both take a model as a function.
+`mcts` searches trees instead, with mctx's interface and results.
 """
 
-from spo.search import diagnostics, proposals, readouts, resampling, weighting
+from spo.search import diagnostics, mcts, proposals, readouts, resampling, weighting
 from spo.search.base import (
     Ancestry,
     Diagnostics,
@@ -61,6 +62,7 @@ __all__ = [
     "checked",
     "diagnostics",
     "draw_ancestry",
+    "mcts",
     "mix_in_dirichlet",
     "proposals",
     "readouts",
