@@ -361,3 +361,12 @@ def test_what_only_concerns_evaluations_can_change_when_a_run_is_resumed(run: Pa
     monkeypatch.setattr(loop, "train", lambda experiment, folder, **_: given.append(experiment.evaluation))
     spo_command(capsys, "train", "--resume", str(run), "--evaluation.final-episodes", "7", "--quiet")
     assert [evaluation.final_episodes for evaluation in given] == [7]
+
+
+def test_ctrl_c_ends_an_evaluation_without_a_traceback(run: Path, capsys, monkeypatch):
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "evaluate_in_parts", interrupted)
+    result = spo_command(capsys, "evaluate", str(run), "--episodes", "4")
+    assert (result.code, result.err) == (130, "")

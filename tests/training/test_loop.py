@@ -298,6 +298,16 @@ def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(tmp_
     assert summary["iterations"] == last_state(tmp_path / "run").progress.iteration == 6
 
 
+def test_an_error_in_a_callback_loses_no_training(tmp_path: Path):
+    def callback(metrics: dict[str, float], handle: loop.Handle) -> None:
+        if metrics["env_steps"] == 6 * ENV_STEPS_PER_ITERATION:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        train(tiny_experiment(), tmp_path / "run", callbacks=[callback], checkpoint_seconds=1e9)
+    assert last_state(tmp_path / "run").progress.iteration == 4
+
+
 # --- Names of metrics -------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has seen enough: `spo runs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
         raise SystemExit(141) from None  # the code of a shell for a closed pipe
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # the code of a shell for Ctrl-C
     except Exception as error:
         from spo.training import memory
 

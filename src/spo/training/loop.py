@@ -403,10 +403,6 @@ def _saving_on_failure(
                 checkpointer.save_latest()
             sink.message(f"{signals.describe(error)}: {resume}")
         raise
-    except memory.OutOfMemory:
-        if jax.process_count() == 1:
-            checkpointer.save_latest()
-        raise
     except NonFiniteError as error:
         if checkpointer.latest is None:
             raise NonFiniteError(
@@ -420,6 +416,11 @@ def _saving_on_failure(
         ) from None
     except OSError as error:
         raise OSError(f"{error} When that is fixed, {resume}") from error
+    except Exception:  # too little memory, or an error in a callback or a sink
+        if jax.process_count() == 1:
+            with contextlib.suppress(OSError):
+                checkpointer.save_latest()
+        raise
 
 
 def _write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> None:
