@@ -94,10 +94,20 @@ def test_later_signals_and_postponed_ones_raise_nothing():
     with listen(raises=False) as listener:
         send(signal.SIGINT)
     assert listener.number == signal.SIGINT
-    listener = Listener()
+
+
+def test_a_second_signal_raises_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    """Soon after the first the run is ending already. Later, the first exception was caught somewhere."""
+    listener, now = Listener(), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with pytest.raises(KeyboardInterrupt):
         listener.receive(signal.SIGINT)
-    listener.receive(signal.SIGINT)  # the run is ending already
+    listener.receive(signal.SIGINT)
+    now[0] += signals.SECONDS_BETWEEN + 1
+    with listener.postponed():
+        listener.receive(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        listener.receive(signal.SIGTERM)
 
 
 # --- Calls that block -------------------------------------------------------------------------------------------------

@@ -7,17 +7,21 @@ main thread for seconds or minutes. `interruptible` therefore runs it in another
 import atexit
 import contextlib
 import errno
+import math
 import os
 import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Least time between two exceptions: the first must reach the function that saves the run.
+SECONDS_BETWEEN = 2.0
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -34,8 +38,8 @@ class Terminated(SystemExit):
 class Listener:
     """Receives the signals that end a run.
 
-    The first one raises KeyboardInterrupt or `Terminated`, unless `raises` is False. The others change nothing: the
-    run is ending already, and its last checkpoint must be complete.
+    The first one raises KeyboardInterrupt or `Terminated`, unless `raises` is False. Those soon after it do nothing:
+    the run is ending already. A later one raises the exception again, in case the first was caught somewhere.
     """
 
     def __init__(self, raises: bool = True):
@@ -43,17 +47,19 @@ class Listener:
         self.agreed = raises  # all processes stop at the same state
         self._raises = raises
         self._num_postponed = 0
+        self._raised_at = -math.inf
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
         """Handles a signal."""
         del frame
-        first = self.number is None
+        if self.number is None:
+            self.number = number
         if number == signal.SIGHUP:
             _replace_lost_terminal()
-        if first:
-            self.number = number
-            if self._raises and not self._num_postponed:
-                raise stop_error(number)
+        now = time.monotonic()
+        if self._raises and not self._num_postponed and now - self._raised_at > SECONDS_BETWEEN:
+            self._raised_at = now
+            raise stop_error(self.number)
 
     @contextlib.contextmanager
     def postponed(self) -> Iterator[None]:
