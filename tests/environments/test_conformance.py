@@ -65,7 +65,7 @@ def tiny_case(name: str) -> Case:
         options=SHORT if limited else (),
         limited=limited,
         random_start=name in ("observation_reward", "context", "continuous_context", "lqr"),
-        stochastic=name in ("gamble", "slippery"),
+        stochastic=name in ("gamble", "lottery", "slippery"),
         # One environment of each kind in the default run. The others differ only in their numbers.
         slow=name not in ("context", "masked", "gamble", "slippery", "continuous_credit", "lqr"),
     )

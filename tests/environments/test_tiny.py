@@ -48,7 +48,10 @@ def test_steps_follow_every_row_of_the_tables(name):
     standard_error = np.sqrt(expected * (1 - expected) / num_draws)
     # At probabilities 0 and 1 the standard error is 0, and so is the tolerance.
     assert np.all(np.abs(frequencies - expected) <= 5 * standard_error + 1e-12)
-    np.testing.assert_allclose(timestep.reward, np.repeat(mdp.rewards.ravel()[:, None], num_draws, 1), rtol=1e-6)
+    rewards = np.repeat(mdp.rewards.ravel()[:, None], num_draws, 1)
+    if mdp.entry_rewards is not None:
+        rewards += np.where(mdp.terminal[rows.ravel()][:, None], 0.0, mdp.entry_rewards[reached_rows])
+    np.testing.assert_allclose(timestep.reward, rewards, rtol=1e-6)
     np.testing.assert_array_equal(timestep.terminated, mdp.terminal[reached_rows])
     np.testing.assert_array_equal(timestep.action_mask, mdp.mask[reached_rows])
     np.testing.assert_array_equal(timestep.observation, np.eye(num_states)[reached_rows])
@@ -70,7 +73,7 @@ def enumerate_best(mdp, gamma, state, depth):
     if mdp.terminal[state] or depth == 0:
         return 0.0
     return max(
-        mdp.rewards[state, action]
+        mdp.expected_rewards[state, action]
         + gamma
         * sum(
             probability * enumerate_best(mdp, gamma, following, depth - 1)
@@ -104,6 +107,9 @@ def test_known_values_by_hand():
     np.testing.assert_allclose(known_answer("masked", gamma).values, [0.9, 1.0])
     assert known_answer("gamble", 1.0).values[0] == pytest.approx(0.6)
     assert known_answer("gamble", 1.0, win_probability=0.7).actions[0].tolist() == [False, True]
+    assert known_answer("lottery", 1.0).actions[0].tolist() == [True, False]
+    assert known_answer("lottery", 1.0, win_probability=0.6).values[0] == pytest.approx(0.2)
+    assert known_answer("lottery", 1.0, win_probability=0.6, num_steps=2).values[0] == pytest.approx(0.2)
     # Up, four to the right, down. The start is the last state that is not terminal.
     assert known_answer("cliff", 1.0).values[-1] == pytest.approx(-6.0)
     assert known_answer("cliff", 1.0).actions[-1].tolist() == [True, False, False, False]

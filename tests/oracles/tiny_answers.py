@@ -42,7 +42,7 @@ def solve(mdp: TabularMDP, gamma: float) -> tuple[Float[np.ndarray, " S"], Float
     """
     values = np.zeros(len(mdp.terminal))
     for _ in range(100_000):
-        q_values = np.where(mdp.mask, mdp.rewards + gamma * mdp.transition_probabilities @ values, -np.inf)
+        q_values = np.where(mdp.mask, mdp.expected_rewards + gamma * mdp.transition_probabilities @ values, -np.inf)
         new_values = np.where(mdp.terminal, 0.0, q_values.max(axis=1))
         if np.max(np.abs(new_values - values)) <= 1e-13 * max(1.0, np.max(np.abs(new_values))):
             return new_values, q_values

@@ -43,8 +43,12 @@ class SearchConfig:
     """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
     resample_last: bool = False
     """Resample after the last step too, if the period falls on it (as in the paper). Otherwise keep the weights."""
-    readout: Literal["last", "all_depths"] = "last"
-    """Result of the search: the final weights of the particles, or their average over all steps of the search."""
+    num_outcomes: PositiveInt = 1
+    """Outcomes of each simulated step that are scored by their mean. More than 1 for chance, such as 16: with 1, the
+    search gambles. Its cost grows as many times."""
+    readout: Literal["last", "all_depths", "mean_returns"] = "last"
+    """Result of the search: the final weights of the particles, their average over all steps of the search, or mean
+    returns per first action (for chance and values that are not trusted)."""
     num_root_candidates: PositiveInt | None = None
     """Discrete actions: number of different first actions that share the particles. None: random first actions."""
     ess_threshold: Fraction | None = None
@@ -65,6 +69,12 @@ class SearchConfig:
         if self.readout == "all_depths" and self.resample_last:
             raise ValueError(
                 "search.readout all_depths reads the weights of every step: search.resample_last must be False."
+            )
+        resampling = search.Resampling(self.resample_period, last=self.resample_last)
+        if self.readout == "mean_returns" and not resampling.never_within(self.horizon):
+            raise ValueError(
+                "search.readout mean_returns needs particles that are never resampled: set "
+                "search.resample_period to None."
             )
 
 
@@ -114,6 +124,7 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
             network=network,
             search_fn=make_search(search_config, network.distribution, corrects_noise),
             gamma=search_config.gamma,
+            num_outcomes=search_config.num_outcomes,
             exploration_weight=exploration_weight,
         ),
         draw_noise=functools.partial(draw_root_noise, num_actions, exploration_weight, config.dirichlet_alpha),
@@ -133,6 +144,7 @@ def plan(
     network: ActorCritic,
     search_fn: Callable[..., search.SearchOutput],
     gamma: float,
+    num_outcomes: int,
     exploration_weight: float,
 ) -> tuple[Root, search.SearchOutput]:
     """Searches from a batch of states (Algorithm 1), with the policy as proposal and the critic for the advantages.
@@ -142,7 +154,7 @@ def plan(
     root = jax.vmap(functools.partial(evaluate_root, network, params))(env_state, timestep)
     if noise is not None:
         root = root._replace(proposal=search.mix_in_dirichlet(root.prior, noise, fraction=exploration_weight))
-    model_fn = environment_model(environment, network, params, gamma)
+    model_fn = search.chance.sampled(environment_model(environment, network, params, gamma), num_outcomes)
     return root, search_fn(key, root, model_fn, temperature=temperature)
 
 

@@ -4,10 +4,11 @@
 `mcts` searches trees instead, with mctx's interface and results.
 """
 
-from spo.search import diagnostics, mcts, proposals, readouts, resampling, weighting
+from spo.search import chance, diagnostics, mcts, proposals, readouts, resampling, weighting
 from spo.search.base import (
     Ancestry,
     Diagnostics,
+    Expected,
     ModelFn,
     ModelOutput,
     Node,
@@ -37,6 +38,7 @@ from spo.search.smc import search
 __all__ = [
     "Ancestry",
     "Diagnostics",
+    "Expected",
     "ModelFn",
     "ModelOutput",
     "Node",
@@ -59,6 +61,7 @@ __all__ = [
     "Step",
     "TemperatureFn",
     "add_dirichlet_noise",
+    "chance",
     "checked",
     "diagnostics",
     "draw_ancestry",

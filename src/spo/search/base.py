@@ -35,6 +35,13 @@ class Root(NamedTuple):
     proposal: Prior | None = None  # [B, ...] distribution of the first actions; None: the prior
 
 
+class Expected(NamedTuple):
+    """An estimate of E[r + γ·V(s')] over the chance of a step (`spo.search.chance`)."""
+
+    mean: Float[Array, ""]
+    variance: Float[Array, ""]  # of the estimate; 0 if it is exact
+
+
 class ModelOutput(NamedTuple):
     """One simulated step, as `model_fn(key, state, action)` returns it for one particle."""
 
@@ -44,6 +51,7 @@ class ModelOutput(NamedTuple):
     reward: Float[Array, ""]  # of this step
     discount: Float[Array, ""]  # multiplies V(s'): 0 after termination, otherwise γ (1 in the paper)
     ended: Bool[Array, ""]  # terminated or truncated: this step counts, later ones do not
+    expected: Expected | None = None  # None: the score counts this outcome alone, which is right without chance
 
 
 ModelFn = Callable[[PRNGKey, State, Action], ModelOutput]
@@ -125,6 +133,7 @@ class Step(NamedTuple):
     depth: Integer[Array, ""]  # 0 for the step from the root
     temperature: Float[Array, ""]  # of this depth
     log_weight: Float[Array, ""]  # before the score, unnormalised, counted since the last resample
+    expected: Expected | None  # of the model
 
 
 #: Scores a step: Step -> score. The log-weight of the particle grows by score / temperature.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import checkify
 
 from spo import distributions
-from spo.search import validation
+from spo.search import chance, validation
 from spo.search.base import ModelOutput, PolicyOutput, Root, SearchOutput, TemperatureFn
 from spo.search.resampling import Resampling
 from spo.search.smc import BatchedModel, search
@@ -48,6 +48,7 @@ def smc_policy(
     horizon: int,
     temperature: Float[Array, "..."] | float | TemperatureFn,
     resampling: Resampling,
+    num_outcomes: int = 1,
     invalid_actions: Array | None = None,
     dirichlet_fraction: float = 0.0,
     dirichlet_alpha: float = 0.3,
@@ -65,6 +66,8 @@ def smc_policy(
       horizon: number of steps that each particle looks ahead.
       temperature: positive, a scalar or [B]; may be traced. Or a function, as in `spo.search.search`.
       resampling: when and how particles are redrawn: `Resampling(period=4)`.
+      num_outcomes: number of outcomes of each step that are drawn and scored by their mean (`spo.search.chance`).
+        Use 16 for a model with chance: with 1 the search gambles.
       invalid_actions: [B, A], 1 where an action is invalid at the root. Deeper, the model masks an action by a prior
         logit of -inf.
       dirichlet_fraction: weight of the exploration noise at the root, mixed as probabilities. 0: none.
@@ -97,7 +100,7 @@ def smc_policy(
     output = search(
         key_search,
         Root(prior=logits, value=jnp.asarray(root.value), state=root.embedding, proposal=proposal),
-        BatchedModel(step),
+        BatchedModel(chance.sampled(step, num_outcomes)),
         num_particles=num_particles,
         horizon=horizon,
         temperature=temperature,

@@ -3,11 +3,14 @@
 A `Readout` is a fold over the depths. `init` and `update` cost nothing where they return the carry unchanged.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from spo.search.base import Particles, Readout, ReadoutInputs, RootWeights
-from spo.types import Array, Float, Integer
+from spo.search.weighting import bootstrap
+from spo.types import Action, Array, Bool, Float, Integer
 
 
 def _last_weights(_carry: None, inputs: ReadoutInputs) -> RootWeights:
@@ -30,6 +33,37 @@ def _mean_weights(total: Float[Array, " N"], inputs: ReadoutInputs) -> RootWeigh
 all_depths = Readout(
     init=lambda particles: jnp.zeros_like(particles.log_weights), update=_add_weights, finish=_mean_weights
 )
+
+
+def _returns_by_action(_carry: None, inputs: ReadoutInputs) -> RootWeights:
+    """Weights exp(Q̄(a)/η), Q̄(a) being the mean return of the particles whose first action is a.
+
+    The mean is not corrected for its variance, as that of `chance.sampled` is. The correction makes exp(Q̄/η) right on
+    average, but the weights are normalised, and with few particles per action it moves them further from the target.
+    """
+    particles = inputs.particles
+    returns = particles.rewards + bootstrap(particles.discount, particles.value)
+    same = _same_actions(inputs.root_actions).astype(returns.dtype)  # [N, N]
+    means = same @ returns / same.sum(axis=1)
+    weights = jax.nn.softmax(inputs.root_log_weights + means / inputs.temperature)
+    return RootWeights(jnp.arange(means.shape[0]), weights)
+
+
+def _same_actions(actions: Action) -> Bool[Array, "N N"]:
+    """Returns True for each pair of root samples with the same action."""
+
+    def same(leaf: Array) -> Bool[Array, "N N"]:
+        flat = leaf.reshape(leaf.shape[0], -1)
+        return jnp.all(flat[:, None, :] == flat[None, :, :], axis=-1)
+
+    leaves = [same(leaf) for leaf in jax.tree.leaves(actions)]
+    return functools.reduce(jnp.logical_and, leaves)
+
+
+#: Root samples weighted by the mean return of all particles with the same first action. The particles are not weighted
+#: by the luck of their path, so a value that is not trusted, or an untrained one, does not make the search gamble.
+#: Particles must not be resampled: `Resampling(period=None)`.
+mean_returns = Readout(init=lambda _: None, update=lambda carry, _: carry, finish=_returns_by_action)
 
 
 def sum_by_root_sample(weights: Float[Array, " N"], root_index: Integer[Array, " N"]) -> Float[Array, " N"]:

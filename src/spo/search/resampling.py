@@ -107,6 +107,12 @@ class Resampling(NamedTuple):
     ess_below: float | None = None  # only roots whose effective sample size is below this fraction of N; None: all
     last: bool = False  # also after the last step, if `period` divides the horizon (the paper's setting)
 
+    def never_within(self, horizon: int) -> bool:
+        """Returns True if a search of this horizon never resamples."""
+        if self.period is None:
+            return True
+        return self.period >= horizon and not (self.last and horizon % self.period == 0)
+
     def check(self) -> None:
         """Raises a ValueError if a field has a value that the search can't use."""
         if self.period is not None:

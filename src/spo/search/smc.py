@@ -101,6 +101,11 @@ def search(
     validation.check_distribution(distribution, proposals.proposal_of(root))
     if readout is readouts.all_depths and resampling.last:
         raise ValueError("readouts.all_depths reads the weights of every depth: Resampling.last must be False.")
+    if readout is readouts.mean_returns and not resampling.never_within(horizon):
+        raise ValueError(
+            "readouts.mean_returns averages the returns of unweighted particles: use Resampling(period=None), or a "
+            "period of at least the horizon with last=False."
+        )
     functions = Functions(
         model_fn=_over_roots_and_particles(model_fn),
         distribution=distribution,
@@ -343,6 +348,7 @@ def _as_step(
         depth=jnp.broadcast_to(depth, shape),
         temperature=jnp.broadcast_to(temperature[:, None], shape),
         log_weight=particles.log_weights,
+        expected=None if model.expected is None else jax.tree.map(lambda x: x.astype(dtype), model.expected),
     )
 
 

@@ -12,11 +12,17 @@ from spo.types import Array, Float
 
 def advantage(step: Step) -> Float[Array, ""]:
     """Â = r + γ·V(s') − V(s): the score of SPO (paper, equation 10; departure 3: the paper has no γ)."""
-    return step.reward + bootstrap(step.discount, step.next_value) - step.value
+    return q_value(step) - step.value
 
 
 def q_value(step: Step) -> Float[Array, ""]:
-    """Q̂ = r + γ·V(s'), without a baseline: the paper's ablation (appendix "E-step Q-value Optimisation")."""
+    """Q̂ = r + γ·V(s'), without a baseline: the paper's ablation (appendix "E-step Q-value Optimisation").
+
+    Where the model estimates the mean of Q̂ over chance (`spo.search.chance`), it is mean − variance / 2η instead. The
+    weight exp(Q̂/η) of a noisy mean is too large on average, by the factor exp(variance / 2η²) if the noise is normal.
+    """
+    if step.expected is not None:
+        return step.expected.mean - step.expected.variance / (2.0 * step.temperature)
     return step.reward + bootstrap(step.discount, step.next_value)
 
 

@@ -8,6 +8,7 @@ An incorrect algorithm fails on the environment that probes its fault:
     bandit              is the best action found?               chain     is a distant reward preferred to a near one?
     context             for each observation?                   cliff     is the best path next to a bad end found?
     credit              does a reward reach an earlier action?  tree      (for enumeration: ends at every depth)
+    lottery             is a mean preferred to a lucky draw?
 
 `continuous_bandit`, `continuous_context` and `continuous_credit` test the same with continuous actions. `lqr` is a
 linear-quadratic regulator.

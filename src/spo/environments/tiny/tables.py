@@ -142,6 +142,28 @@ def gamble(safe_reward: float = 0.6, win_probability: float = 0.5) -> Table:
     return Table(mdp)
 
 
+def lottery(win_probability: float = 0.4, num_steps: int = 1) -> Table:
+    """A safe action that pays 0, and a lottery that pays 1 or -1. With the default odds its mean is -0.2.
+
+    A search that weighs trajectories by their luck prefers the lottery. With the temperature 0.25 it puts 95.6 % on it,
+    and a risk-neutral one 31 %.
+
+    Args:
+        win_probability: Probability of winning.
+        num_steps: 1: the lottery pays at once. 2: it leads to a state in which any action is paid.
+    """
+    if num_steps not in (1, 2):
+        raise ValueError(f"num_steps must be 1 or 2, got {num_steps}.")
+    chances = [win_probability, 1.0 - win_probability]
+    if num_steps == 2:
+        mdp = _deterministic([[3, 1], [3, 3], [3, 3]], [[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]])
+        mdp.transition_probabilities[0, 1] = [0.0, *chances, 0.0]
+        return Table(mdp)
+    mdp = _deterministic([[1, 2]], [[0.0, 0.0]], num_ends=3)
+    mdp.transition_probabilities[0, 1] = [0.0, 0.0, *chances]
+    return Table(mdp._replace(entry_rewards=np.array([0.0, 0.0, 1.0, -1.0])))
+
+
 def slippery(length: int = 4, slip_probability: float = 0.2, time_limit: int = 50) -> Table:
     """A walk along a row of cells. A step costs 0.1, and every action in the last cell pays 1 and ends the episode.
 
@@ -172,6 +194,7 @@ TABLES: dict[str, Callable[..., Table]] = {
         cliff,
         masked,
         gamble,
+        lottery,
         slippery,
     )
 }

@@ -17,10 +17,18 @@ class TabularMDP(NamedTuple):
     """
 
     transition_probabilities: Float[np.ndarray, "S A S"]
-    rewards: Float[np.ndarray, "S A"]
+    rewards: Float[np.ndarray, "S A"]  # for taking the action
     terminal: Bool[np.ndarray, " S"]
     mask: Bool[np.ndarray, "S A"]
     start_probabilities: Float[np.ndarray, " S"]
+    entry_rewards: Float[np.ndarray, " S"] | None = None  # for reaching the state, in addition; None: 0
+
+    @property
+    def expected_rewards(self) -> Float[np.ndarray, "S A"]:
+        """Mean reward of each action, over the states that it leads to."""
+        if self.entry_rewards is None:
+            return self.rewards
+        return self.rewards + np.where(self.terminal[:, None], 0.0, self.transition_probabilities @ self.entry_rewards)
 
 
 class Table(NamedTuple):
@@ -69,7 +77,12 @@ def tabular(mdp: TabularMDP, name: str, time_limit: int | None = None, num_colum
 
     def step(key: PRNGKey, state: TabularState, action: Integer[Array, ""]) -> tuple[TabularState, TimeStep]:
         probabilities = jnp.asarray(mdp.transition_probabilities, jnp.float32)[state.row, action]
-        return enter(draw(key, probabilities), jnp.asarray(mdp.rewards, jnp.float32)[state.row, action])
+        reward = jnp.asarray(mdp.rewards, jnp.float32)[state.row, action]
+        next_state = draw(key, probabilities)
+        if mdp.entry_rewards is not None:
+            entered = jnp.asarray(mdp.entry_rewards, jnp.float32)[next_state.row]
+            reward = reward + jnp.where(jnp.asarray(mdp.terminal)[state.row], 0.0, entered)
+        return enter(next_state, reward)
 
     def render(state: TabularState) -> np.ndarray:
         return _draw_cells(int(state.row), mdp.terminal, num_columns or num_states)
