@@ -480,7 +480,10 @@ def test_download_fetches_verifies_and_reports(hard, serve, tmp_path, capsys):
     assert_holds(tmp_path, hard)
     assert sorted(server.requests) == sorted(paths)
     words = capsys.readouterr().out
-    assert "0 files already present, 3 fetched; 3 verified by checksum, 0 unverified; 0 failed, 0 not tried." in words
+    assert (
+        "0 files already present, 3 fetched; 3 verified by checksum, 0 only checked by format; 0 failed, 0 not tried."
+        in words
+    )
     assert "again" not in words
     np.testing.assert_array_equal(load_split("hard", tmp_path), expected_levels(hard))
 
@@ -599,7 +602,24 @@ def test_files_of_unknown_hash_are_reported_as_unverified_with_their_hash(with_m
     words = capsys.readouterr().out
     for path, sha256 in hashes.items():
         assert f"{sha256}  {path}" in words
-    assert "1 verified by checksum, 2 unverified" in words
+    assert "2 files were only checked by format" in words
+    assert "medium/valid/000.txt to 001.txt (2 files)" in words
+    assert "1 verified by checksum, 2 only checked by format" in words
+    lines = [f"{sha256}  {path}\n" for path, sha256 in hashes.items()]
+    assert (tmp_path / "unverified.sha256").read_text() == "".join(lines)
+
+
+def test_many_files_of_unknown_hash_are_named_by_range(with_manifest, serve, tmp_path, capsys):
+    """The terminal shows a few hashes, and a file has all of them."""
+    unknown = make_split(12, 1, False, "medium/valid")
+    with_manifest(**{"medium-valid": unknown})
+    quick_download(["medium-valid"], tmp_path, serve(unknown).url)
+    words = capsys.readouterr().out
+    assert "12 files were only checked by format" in words
+    assert "medium/valid/000.txt to 011.txt (12 files)" in words
+    assert words.count("medium/valid/0") == 1 + 10
+    assert f"{tmp_path / 'unverified.sha256'} has all of them" in words
+    assert len((tmp_path / "unverified.sha256").read_text().splitlines()) == 12
 
 
 @pytest.mark.parametrize("wrong", [make_text(2), b"<html>Please log in</html>"], ids=["too few levels", "a web page"])

@@ -20,6 +20,9 @@ NUM_CONNECTIONS = 8
 #: After this many failed files the network or the server is at fault, and the rest is not tried.
 MAX_FAILED_FILES = 5
 TIMEOUT_SECONDS = 30.0
+#: File with the hashes of the files that were only checked by format, in the format of sha256sum.
+UNVERIFIED = "unverified.sha256"
+MAX_SHOWN_HASHES = 10
 MAX_WAIT_SECONDS = 60.0
 
 
@@ -77,6 +80,7 @@ def download(
     root = boxoban_folder(folder)
     files = [file for split in dict.fromkeys(splits) for file in public_files(split)]
     report = _report(root, _obtain_all(files, root, base_url, _Attempts(num_attempts, first_wait_seconds)))
+    _record_unverified(report)
     print(_summary(report))
     return report
 
@@ -205,11 +209,40 @@ def _report(folder: Path, outcomes: Iterable[_Outcome]) -> DownloadReport:
     )
 
 
+def _record_unverified(report: DownloadReport) -> None:
+    """Writes the hashes of files that were only checked by format: a later change of one of them can be found."""
+    path = report.folder / UNVERIFIED
+    known: dict[str, str] = {}
+    if path.is_file():
+        pairs = (line.split("  ", 1) for line in path.read_text("utf-8").splitlines() if "  " in line)
+        known = {name: digest for digest, name in pairs}
+    known |= report.unverified
+    if known and report.unverified:
+        write_atomically(path, "".join(f"{known[name]}  {name}\n" for name in sorted(known)).encode())
+
+
+def _name_ranges(paths: Sequence[str]) -> str:
+    """Returns names of files with the first and the last one of each folder."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    return ", ".join(
+        files[0] if len(files) == 1 else f"{files[0]} to {files[-1].rpartition('/')[2]} ({len(files)} files)"
+        for files in folders.values()
+    )
+
+
 def _summary(report: DownloadReport) -> str:
     lines = []
     if report.unverified:
-        lines.append("No public checksum is known for these files. Their format is valid, and their SHA-256 is")
-        lines += [f"  {digest}  {path}" for path, digest in report.unverified.items()]
+        lines.append(
+            f"{len(report.unverified)} files were only checked by format, because no public checksum of them is known: "
+            f"{_name_ranges(tuple(report.unverified))}. Their SHA-256 is"
+        )
+        shown = list(report.unverified.items())[:MAX_SHOWN_HASHES]
+        lines += [f"  {digest}  {path}" for path, digest in shown]
+        if len(report.unverified) > MAX_SHOWN_HASHES:
+            lines.append(f"  and so on: {report.folder / UNVERIFIED} has all of them, for `sha256sum --check`")
     if report.set_aside:
         lines.append("Invalid content was moved to:")
         lines += [f"  {path}" for path in report.set_aside]
@@ -218,7 +251,7 @@ def _summary(report: DownloadReport) -> str:
         lines += [f"  {reason}" for reason in report.failed.values()]  # starts with the address
     lines.append(
         f"{report.folder}: {len(report.present)} files already present, {len(report.fetched)} fetched; "
-        f"{len(report.verified)} verified by checksum, {len(report.unverified)} unverified; "
+        f"{len(report.verified)} verified by checksum, {len(report.unverified)} only checked by format; "
         f"{len(report.failed)} failed, {len(report.not_tried)} not tried."
     )
     if not report.complete:
