@@ -246,6 +246,11 @@ BROKEN = {
         "observation_spec[0] must be a jax.ShapeDtypeStruct",
         "jax.ShapeDtypeStruct((4,), jnp.float32)",
     ),
+    "keys_of_two_types": (
+        lambda: corridor()._replace(observation_spec={"place": jax.ShapeDtypeStruct((), int), 0: None}),
+        "no valid pytrees of arrays",
+        "dictionaries with text as keys",
+    ),
     "int64_spec": (
         lambda: corridor()._replace(observation_spec=jax.ShapeDtypeStruct((), int)),
         "observation_spec is int64",

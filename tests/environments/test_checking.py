@@ -116,6 +116,15 @@ def test_a_slow_environment_is_not_judged_by_its_time_limit(monkeypatch: pytest.
     check_environment(corridor(move=lambda key, position, action: position * 0))
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"num_steps": 0}, {"num_steps": "a"}, {"max_steps_for_time_limit": 2.5}], ids=str
+)
+def test_numbers_of_steps_are_checked(arguments: dict):
+    (name,) = arguments
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        check_environment(corridor(), **arguments)
+
+
 def test_the_package_exports_it():
     assert spo.check_environment is check_environment
     with pytest.raises(ValueError, match=re.escape("must be a spo.types.Environment, got a str: build one")):

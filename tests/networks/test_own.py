@@ -167,6 +167,8 @@ def test_the_kind_is_the_name_of_the_function(tmp_path, monkeypatch):
 
     assert network_config(my_networks.small) == (NetworkConfig(kind="my_networks:small"), my_networks.small)
 
+    assert network_config("my_networks:small") == (NetworkConfig(kind="my_networks:small"), None)
+
     def local(*specs):
         return MLP((5,), nn.relu)
 
@@ -176,7 +178,7 @@ def test_the_kind_is_the_name_of_the_function(tmp_path, monkeypatch):
         assert make_architecture(environment, config).torso.hidden_sizes == (5,)
     with pytest.raises(ValueError, match=r"The network 'local' was given as an object .* pass its function again"):
         make_architecture(environment, config)
-    with pytest.raises(ValueError, match=r"network must be a NetworkConfig or a function .*, got 3\."):
+    with pytest.raises(ValueError, match=r"network must be a NetworkConfig, a function .*, got 3\."):
         network_config(3)
 
 

@@ -162,7 +162,8 @@ def _sentence(name: str, error: Exception) -> str:
             f"{name} can't be traced by JAX{place}: it uses the value of an array in Python, where none exists yet. "
             "Replace `if` by jnp.where or jax.lax.cond, loops by jax.lax.scan, and numpy by jax.numpy."
         )
-    return f"{name} raised {quote(error)}. Mend this line of the environment."
+    remedy = "Mend this line of the environment" if place else f"Mend {name}"
+    return f"{name} raised {quote(error)}. {remedy}."
 
 
 def _leak_sentence(name: str, place: str) -> str:

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spo.checks import PositiveInt, check_value
 from spo.environments._tracing import (
     InvalidEnvironment,
     Trace,
@@ -34,6 +35,7 @@ from spo.environments._tracing import (
     trace,
 )
 from spo.environments.wrappers import auto_reset
+from spo.quoting import quote
 from spo.types import (
     RESERVED_METRICS,
     Action,
@@ -56,7 +58,10 @@ _STEPS_PER_CALL = 500
 
 
 def check_environment(
-    environment: Environment | Task, *, num_steps: int = 8, max_steps_for_time_limit: int = 10_000
+    environment: Environment | Task,
+    *,
+    num_steps: PositiveInt = 8,
+    max_steps_for_time_limit: PositiveInt = 10_000,
 ) -> None:
     """Raises `InvalidEnvironment` if an environment breaks the contract of `spo.types.Environment`.
 
@@ -66,6 +71,8 @@ def check_environment(
       max_steps_for_time_limit: an episode of random actions must end within this number of steps. An environment
         whose steps are slow is judged by as many steps as fit in 8 seconds.
     """
+    check_value("num_steps", num_steps, PositiveInt)
+    check_value("max_steps_for_time_limit", max_steps_for_time_limit, PositiveInt)
     if isinstance(environment, Task):
         _check_task(environment, num_steps, max_steps_for_time_limit)
         return
@@ -80,6 +87,11 @@ def check_environment(
         _check_steps(environment, traces, num_steps, max_steps_for_time_limit)
     except InvalidEnvironment as error:
         raise InvalidEnvironment(f"{_title(environment)}: {error}") from None
+    except Exception as error:  # such as a dictionary whose keys can't be sorted
+        raise InvalidEnvironment(
+            f"{_title(environment)}: its specs, states or time steps are no valid pytrees of arrays: {quote(error)}. "
+            "Use tuples, named tuples and dictionaries with text as keys."
+        ) from None
 
 
 def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> None:

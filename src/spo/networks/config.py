@@ -90,7 +90,7 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
     )
 
 
-def network_config(network: NetworkConfig | NetworkFunction) -> tuple[NetworkConfig, NetworkFunction | None]:
+def network_config(network: NetworkConfig | NetworkFunction | str) -> tuple[NetworkConfig, NetworkFunction | None]:
     """Returns the configuration of what `spo.train(network=...)` takes, and the function if it is one.
 
     The kind of a function is its `module:function`, or `object:NAME` if that does not lead back to it. The second needs
@@ -98,10 +98,12 @@ def network_config(network: NetworkConfig | NetworkFunction) -> tuple[NetworkCon
     """
     if isinstance(network, NetworkConfig):
         return network, None
+    if isinstance(network, str):
+        return NetworkConfig(kind=network), None
     if not callable(network):
         raise ValueError(
-            f"network must be a NetworkConfig or a function (observation_spec, action_spec) -> network, got "
-            f"{shorten(network)}."
+            f"network must be a NetworkConfig, a function (observation_spec, action_spec) -> network, or its name "
+            f"module:function, got {shorten(network)}."
         )
     return NetworkConfig(kind=name_of(network)), network
 

@@ -61,7 +61,7 @@ def train(
     num_seeds: int = 1,
     algorithm: str | Callable[..., Algorithm] = "spo",
     config: Any = None,
-    network: NetworkConfig | NetworkFunction = PAPER_NETWORK,
+    network: NetworkConfig | NetworkFunction | str = PAPER_NETWORK,
     callback: loop.Callback | None = None,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
     progress: bool = True,
@@ -90,7 +90,7 @@ def train(
         `spo.algorithms.base`; or its name, `module:function`.
       config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
       network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
-        module, see `spo.networks.own`.
+        module, see `spo.networks.own`; or its name, `module:function`.
       callback: called after each interval with its metrics and a handle, whose `stop()` ends training.
       on_evaluation: receives the means of every evaluation during training; for example `print`.
       progress: show the progress on the terminal.
