@@ -56,10 +56,16 @@ def state_terms(kind: str, state: int, actions: Any, weights: Any, bonus: float)
         log_slope = np.log(1 - np.tanh(actions) ** 2)
         log_density = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - np.log(scale) - log_slope
         # Of the squashed Gaussian, estimated at its mean.
-        entropy = np.sum(0.5 * np.log(2 * np.pi * np.e) + np.log(scale) + np.log(1 - np.tanh(mean) ** 2))
+        # u ~ N(mean, scale²) on a fine grid: the entropy of tanh(u) is that of u plus E log(1 - tanh(u)²).
+        grid = np.linspace(-8, 8, 4001)[:, None]
+        density = np.exp(-(grid**2) / 2) / np.exp(-(grid**2) / 2).sum()
+        u = mean + scale * grid
+        log_slopes = 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
+        entropy = np.sum(0.5 * np.log(2 * np.pi * np.e) + np.log(scale) + np.sum(density * log_slopes, axis=0))
+        slope_of_log_slope = density * -2 * np.tanh(u)
         gradient = {
-            "mean": -weights @ (z / scale) - bonus * -2 * np.tanh(mean),
-            "log_scale": -weights @ (z**2 - 1) - bonus,
+            "mean": -weights @ (z / scale) - bonus * slope_of_log_slope.sum(axis=0),
+            "log_scale": -weights @ (z**2 - 1) - bonus * (1 + np.sum(slope_of_log_slope * grid * scale, axis=0)),
         }
         return -np.sum(weights * log_density.sum(axis=1)), entropy, gradient
     actions = np.arange(NUM_ACTIONS) if actions is None else actions

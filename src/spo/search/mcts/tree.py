@@ -20,31 +20,31 @@ NOTHING = -1
 class RootFnOutput(NamedTuple):
     """The roots of a search."""
 
-    prior_logits: Float[Array, "B A"]
-    value: Float[Array, " B"]
+    prior_logits: Float[Array, "B A"]  # of the policy
+    value: Float[Array, " B"]  # V of the root
     embedding: Any  # [B, ...] input of `recurrent_fn`
 
 
 class RecurrentFnOutput(NamedTuple):
     """The result of one step of the model: of the edge (reward, discount) and of the node that it leads to."""
 
-    reward: Float[Array, " B"]
-    discount: Float[Array, " B"]
-    prior_logits: Float[Array, "B A"]
-    value: Float[Array, " B"]
+    reward: Float[Array, " B"]  # of the step
+    discount: Float[Array, " B"]  # factor of the value; 0 where the episode ends
+    prior_logits: Float[Array, "B A"]  # of the policy at the new node
+    value: Float[Array, " B"]  # V of the new node
 
 
 class Node(NamedTuple):
     """One node of a tree. Arrays over actions may have more lanes than actions: `valid` marks the actions."""
 
-    visits: Integer[Array, ""]
+    visits: Integer[Array, ""]  # of the node, its expansion included
     value: Float[Array, ""]  # mean of the values backed up to the node
     raw_value: Float[Array, ""]  # of the model
     prior_logits: Float[Array, " A"]  # -inf in lanes that are no action
-    child_visits: Integer[Array, " A"]
-    child_rewards: Float[Array, " A"]
-    child_discounts: Float[Array, " A"]
-    child_values: Float[Array, " A"]
+    child_visits: Integer[Array, " A"]  # of the edges to the children
+    child_rewards: Float[Array, " A"]  # of these edges
+    child_discounts: Float[Array, " A"]  # of these edges
+    child_values: Float[Array, " A"]  # mean of the values backed up to the children
     valid: Bool[Array, " A"] | None = None  # None: every lane is an action
 
     @property
@@ -60,10 +60,10 @@ class Node(NamedTuple):
 class SearchSummary(NamedTuple):
     """Statistics of the root of a finished search."""
 
-    visit_counts: Float[Array, "B A"]
-    visit_probs: Float[Array, "B A"]
-    value: Float[Array, " B"]
-    qvalues: Float[Array, "B A"]
+    visit_counts: Float[Array, "B A"]  # visits of first actions
+    visit_probs: Float[Array, "B A"]  # their shares
+    value: Float[Array, " B"]  # mean of V at the root and of all values backed up to it
+    qvalues: Float[Array, "B A"]  # r + γv of first actions
 
 
 class Tree(NamedTuple):
@@ -128,9 +128,9 @@ class Tree(NamedTuple):
 class PolicyOutput(NamedTuple):
     """The result of a search."""
 
-    action: Integer[Array, " B"]
+    action: Integer[Array, " B"]  # to take
     action_weights: Float[Array, "B A"]  # sum to 1; the target of a policy
-    search_tree: Tree
+    search_tree: Tree  # after the last simulation
 
 
 def new_tree(root: Any, num_simulations: int, root_invalid_actions: Array, extra_data: Any) -> Tree:
