@@ -26,6 +26,14 @@ REFUSED = {
         "Unrecognized options: --lerning-rate, 3. Did you mean --learning-rate or --dual-learning-rate? "
         "`spo train --help` lists the options.",
     ),
+    "a word for a count or nothing": (
+        ("train", "--network.depth", "deep"),
+        "--network.depth must be a whole number or None, got 'deep'. `spo train --help` lists the options.",
+    ),
+    "an option of another command": (
+        ("envs", "--filterx", "brax"),
+        "Unrecognized options: --filterx, brax. Did you mean --filter? `spo --help` lists the options.",
+    ),
     "no value": (("compare", "--by"), "--by needs a value. `spo compare --help` lists the options."),
     "no run": (
         ("render",),
@@ -67,3 +75,16 @@ def test_an_unknown_box_keeps_its_words():
     assert sentence(" Parsing error \n --------- \n Something is\n wrong \n") == "Something is wrong."
     assert sentence("\x1b[1m" + box) == "Something is wrong."
     assert sentence("") == "The command line can't be read."
+
+
+def test_an_error_of_the_file_system_is_a_sentence(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", "x" * 300])
+    assert (end.value.code, "[Errno" in capsys.readouterr().err) == (2, False)
+
+
+def test_escapes_and_line_ends_in_a_name_are_not_printed(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--task", "\x1b[31mcube\nnext"])
+    printed = capsys.readouterr().err
+    assert (end.value.code, printed.count("\n"), "\x1b" in printed) == (2, 1, False)

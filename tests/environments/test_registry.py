@@ -111,3 +111,19 @@ def test_importing_the_registry_imports_no_simulator():
     code = f"import sys, spo.environments; print(sorted({simulators} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        (3, {}, "The name of an environment must be text, got 3"),
+        ("rubiks_cube", {"size": 1000}, "at most 32 cubies to an edge"),
+        ("rubiks_cube", {"max_scrambles": 10**6}, "at most 10000 scrambles"),
+        ("tiny/chain", {"length": 10**6}, "length=1000000 is too large for a table"),
+        ("tiny/chain", {"length": "abc"}, "tiny/chain: length must be a whole number, got 'abc'"),
+        ("tiny/chain", {"exit_reward": float("nan")}, "tiny/chain: exit_reward must be a finite number, got nan"),
+    ],
+)
+def test_options_that_would_fill_the_memory_or_have_another_type_are_refused(name, options, words):
+    with pytest.raises(ValueError, match=words):
+        make(name, **options)

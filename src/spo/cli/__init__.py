@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from spo._version import __version__
+from spo.checks import printable, shorten
 from spo.installation import install_hint
 
 DESCRIPTION = (
@@ -71,11 +72,13 @@ def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 
 def _exit(sentence: str) -> NoReturn:
-    print(f"spo: {sentence}", file=sys.stderr)
+    print(f"spo: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     raise SystemExit(2) from None
 
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and str(error).startswith("No module named"):
         return f"This command needs {error.name}, which is not installed: {install_hint('all')}."
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.strerror}{f': {shorten(error.filename)}' if error.filename else ''}."
     return str(error)

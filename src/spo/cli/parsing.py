@@ -62,12 +62,19 @@ def _first(text: str, others: list[str]) -> str:
             lambda found: f"{found[1]} must be a number, got {found[2]}.",
         ),
         (
+            r"Error parsing (\S+): no type matching (.*?) could be instantiated from \[(.*?)\]\. Got errors.*",
+            lambda found: f"{found[1]} must be {_in_words(found[2])}, got {found[3] or 'no value'}.",
+        ),
+        (
             r"invalid choice (.*) for argument '(.*?)'\. Expected one of \((.*)\)\.?",
             lambda found: f"{found[2]} must be one of {_without_quotes(found[3])}, got {found[1]}.",
         ),
         (r"Missing value for argument '(.*?)'.*", lambda found: f"{found[1]} needs a value."),
         (r"Missing from (spo.*?): (\S+) (.*)", lambda found: f"{found[1]} needs {found[2]}. {_text(found[3])}"),
-        (r"Unrecognized options: (.*)", lambda found: f"Unrecognized options: {found[1]}.{_suggestion(others)}"),
+        (
+            r"Unrecognized options: (.*)",
+            lambda found: f"{found[0]}.{_suggestion(others, found[1])}",
+        ),
     ]
     for pattern, words in patterns:
         if found := re.fullmatch(pattern, text):
@@ -75,14 +82,22 @@ def _first(text: str, others: list[str]) -> str:
     return f"{text.rstrip('.')}."
 
 
-def _suggestion(others: list[str]) -> str:
-    """Returns a sentence with the options or commands that tyro suggests, or nothing."""
+def _suggestion(others: list[str], given: str) -> str:
+    """Returns a sentence with the options or commands that tyro suggests, without those that were given, or nothing."""
     for text in others:
         if text.startswith("Available subcommands: "):
             return f" There are: {text.partition(': ')[2]}."
-        if options := list(dict.fromkeys(re.findall(r"(?<![\w`])--[a-z][\w.-]*", text))):
+        found = dict.fromkeys(re.findall(r"(?<![\w`])--[a-z][\w.-]*", text))
+        if options := [option for option in found if option not in ("--help", *re.split(r"[,\s=]+", given))]:
             return f" Did you mean {' or '.join(options[:3])}?"
     return ""
+
+
+def _in_words(types: str) -> str:
+    """Returns the types of an option, such as `{None}|INT`, in words."""
+    known = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path", "{None}": "None"}
+    names = types.split("|")
+    return " or ".join(known.get(name, name) for name in sorted(names, key=lambda name: name == "{None}"))
 
 
 def _text(help_text: str) -> str:

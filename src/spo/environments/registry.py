@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from spo.checks import check_arguments, suggest_names
+from spo.checks import check_arguments, check_value, suggest_names
 from spo.environments import brax, gymnax, jumanji
 from spo.environments._adapters import check_options
 from spo.environments.boxoban import boxoban
@@ -33,6 +33,7 @@ def make(name: str, **options: Any) -> Task:
         name: a name from `names()`, such as "rubiks_cube" or "brax/ant".
         **options: arguments of the function that makes this task, such as `time_limit=50`.
     """
+    check_value("The name of an environment", name, str)
     maker = maker_of(name)
     if is_own(name):
         _require_options(name, options, maker)

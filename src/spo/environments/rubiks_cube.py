@@ -18,6 +18,8 @@ from jaxtyping import Int, Int8, Int32, UInt8
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Task, TimeStep
 
 NUM_FACES = 6
+#: Largest cube, and most turns of a scramble: their tables and arrays must fit into memory.
+MAX_SIZE, MAX_SCRAMBLES = 32, 10_000
 NUM_AMOUNTS = 3
 QUARTER_TURNS = (1, 3, 2)  # clockwise quarter turns per amount: clockwise, anticlockwise, half
 
@@ -82,15 +84,7 @@ def make_rubiks_cube(
     Every move of a scramble is drawn uniformly and independently, as in Jumanji. Moves may undo each other, so a start
     can be closer to the solved cube than its number of scrambles, or be the solved cube itself.
     """
-    if size < 2:
-        raise ValueError(f"A cube has at least 2 cubies to an edge, got size={size}: use size=2 or more.")
-    if time_limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
-    if not 0 <= min_scrambles <= max_scrambles:
-        raise ValueError(
-            "The number of scrambles is drawn from [min_scrambles, max_scrambles] and cannot be negative, got "
-            f"[{min_scrambles}, {max_scrambles}]: use 0 <= min_scrambles <= max_scrambles."
-        )
+    _check_sizes(size, time_limit, min_scrambles, max_scrambles)
     table = move_table(size)
     # One more row, which moves nothing. It pads a scramble that is shorter than max_scrambles.
     do_nothing = len(table)
@@ -140,6 +134,22 @@ def make_rubiks_cube(
         action_spec=DiscreteActions(len(table)),
         render=render,
     )
+
+
+def _check_sizes(size: int, time_limit: int, min_scrambles: int, max_scrambles: int) -> None:
+    if size < 2:
+        raise ValueError(f"A cube has at least 2 cubies to an edge, got size={size}: use size=2 or more.")
+    if size > MAX_SIZE:
+        raise ValueError(f"A cube has at most {MAX_SIZE} cubies to an edge, got size={size}: use a smaller one.")
+    if time_limit < 1:
+        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+    if not 0 <= min_scrambles <= max_scrambles:
+        raise ValueError(
+            "The number of scrambles is drawn from [min_scrambles, max_scrambles] and cannot be negative, got "
+            f"[{min_scrambles}, {max_scrambles}]: use 0 <= min_scrambles <= max_scrambles."
+        )
+    if max_scrambles > MAX_SCRAMBLES:
+        raise ValueError(f"A cube has at most {MAX_SCRAMBLES} scrambles, got {max_scrambles}: use fewer.")
 
 
 def num_moves(size: int) -> int:

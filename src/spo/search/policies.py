@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import checkify
 
 from spo import distributions
+from spo.checks import PositiveFloat, UnitInterval, check_value
 from spo.search import chance, validation
 from spo.search.base import ModelOutput, PolicyOutput, Root, SearchOutput, TemperatureFn
 from spo.search.resampling import Resampling
@@ -113,6 +114,8 @@ def smc_policy(
 
 def _root_logits(root: RootFnOutput, invalid_actions: Array | None) -> Float[Array, "B A"]:
     """Returns the root's logits in float32 or wider, with invalid actions at -inf."""
+    if not hasattr(root, "prior_logits"):
+        raise ValueError(f"root must be an mctx.RootFnOutput, got {type(root).__name__}.")
     logits = jnp.asarray(root.prior_logits)
     if logits.ndim != 2 or not jnp.issubdtype(logits.dtype, jnp.floating):
         raise ValueError(
@@ -150,10 +153,8 @@ def mix_in_dirichlet(
 
 
 def check_dirichlet(fraction: float, alpha: float) -> None:
-    if not 0.0 <= fraction <= 1.0:
-        raise ValueError(f"dirichlet_fraction must lie in [0, 1], got {fraction}.")
-    if not alpha > 0.0:
-        raise ValueError(f"dirichlet_alpha must be positive, got {alpha}.")
+    check_value("dirichlet_fraction", fraction, UnitInterval)
+    check_value("dirichlet_alpha", alpha, PositiveFloat)
 
 
 def checked(search_fn: Callable[..., Any]) -> Callable[..., tuple[checkify.Error, Any]]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spo.checks import Fraction, check_value
 from spo.search.base import Particles, Resampled, ResampleFn
 from spo.search.validation import check_positive_int
 from spo.types import Array, Float, Integer, PRNGKey
@@ -118,10 +119,7 @@ class Resampling(NamedTuple):
         if self.period is not None:
             check_positive_int("Resampling.period", self.period, hint=" or None to never resample")
         if self.ess_below is not None:
-            if not 0.0 < self.ess_below <= 1.0:
-                raise ValueError(
-                    f"Resampling.ess_below is a fraction of the particles in (0, 1], got {self.ess_below}."
-                )
+            check_value("Resampling.ess_below", self.ess_below, Fraction)
             if self.period is None:
                 raise ValueError("Resampling.ess_below needs a period: 1 looks at the weights after every step.")
 

@@ -94,8 +94,14 @@ def search(
       from the model, a traced temperature that is not positive, no valid action) gets NaN weights, action -1 (NaN if
       continuous) and `diagnostics.valid` False. Other roots are not affected.
     """
-    num_roots = validation.check_root(root, num_particles)
     validation.check_sizes(num_particles, horizon, unroll)
+    num_roots = validation.check_root(root, num_particles)
+    validation.check_type("resampling", resampling, Resampling)
+    validation.check_type("distribution", distribution, Distribution)
+    validation.check_type("proposal", proposal, Proposal)
+    validation.check_type("readout", readout, Readout)
+    validation.check_type("with_ancestry", with_ancestry, bool)
+    validation.check_callable("score_fn", score_fn)
     resampling.check()
     validation.check_proposal(root, proposal)
     validation.check_distribution(distribution, proposals.proposal_of(root))

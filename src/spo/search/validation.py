@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spo.checks import MAX_INT, shorten
 from spo.distributions import Distribution
 from spo.search.base import ModelOutput, Particles, Prior, Proposal, Root
 from spo.types import Array, Float
@@ -16,9 +17,24 @@ def is_concrete(x: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
 
 
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raises ValueError if an argument is of another type."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}.")
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Raises ValueError if an argument is no function."""
+    if not callable(value):
+        raise ValueError(f"{name} must be a function, got {type(value).__name__}.")
+
+
 def check_root(root: Root, num_particles: int) -> int:
     """Returns the number of roots, after checking that all leaves agree on it."""
+    check_type("root", root, Root)
     value = root.value
+    if not hasattr(value, "dtype"):
+        raise ValueError(f"root.value must be an array of shape [B], got {type(value).__name__}.")
     if jnp.ndim(value) not in (1, 2):
         raise ValueError(
             f"root.value must have shape [B], one value per root, or [B, N] for a belief; got shape {jnp.shape(value)}."
@@ -56,6 +72,8 @@ def check_sizes(num_particles: int, horizon: int, unroll: int) -> None:
 def check_positive_int(name: str, value: Any, hint: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1{hint}, known when tracing; got {value!r}.")
+    if value > MAX_INT:
+        raise ValueError(f"{name} must be at most {MAX_INT}, got {shorten(value)}.")
 
 
 def check_proposal(root: Root, proposal: Proposal) -> None:
@@ -93,7 +111,10 @@ def check_invalid_actions(invalid_actions: Any, shape: tuple[int, ...]) -> None:
 
 def check_temperature(temperature: Any, num_roots: int) -> Float[Array, " B"]:
     """Returns one temperature per root. A value that is not positive raises if known and becomes NaN if traced."""
-    array = jnp.asarray(temperature)
+    try:
+        array = jnp.asarray(temperature)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"temperature must be a real number, got {type(temperature).__name__}.") from None
     if not jnp.issubdtype(array.dtype, jnp.number) or jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"temperature must be a real number, got {array.dtype}.")
     if array.shape not in ((), (num_roots,)):

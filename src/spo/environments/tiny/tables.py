@@ -6,6 +6,9 @@ import numpy as np
 
 from spo.environments.tiny.tabular import Table, TabularMDP
 
+#: Largest size of a table. Its arrays grow with the square of it.
+MAX_SIZE = 4096
+
 
 def constant_reward() -> Table:
     """One step that pays 1, for each of two actions."""
@@ -229,3 +232,5 @@ def _check_sizes(minimum: int = 1, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < minimum:
             raise ValueError(f"{name}={size} is too small: use {minimum} or more.")
+        if size > MAX_SIZE:
+            raise ValueError(f"{name}={size} is too large for a table: use {MAX_SIZE} or less.")
