@@ -28,6 +28,12 @@ def test_version(capsys):
     assert _run(capsys, "--version") == (0, f"{__version__}\n", "")
 
 
+def test_escapes_in_a_name_are_not_sent_to_the_terminal(capsys):
+    code, _, error = _run(capsys, "export", "runs/\x1b]0;owned\x07", "agent.npz")
+    assert code == 2
+    assert r"runs/\x1b]0;owned\x07 holds no run" in error
+
+
 def test_help_names_the_commands(capsys):
     for arguments in ((), ("--help",)):
         code, printed, _ = _run(capsys, *arguments)

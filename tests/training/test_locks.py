@@ -16,6 +16,7 @@ import pytest
 from spo.training import locks, loop, run_folder
 from spo.training.locks import RunLock
 from spo.training.run_folder import RunFolder
+from training.comparing import records
 from training.tiny_run import tiny_experiment
 
 HOLD = """
@@ -127,3 +128,18 @@ def test_automatic_names_differ_within_a_second(tmp_path: Path):
     odd = run_folder.new_run_folder(tmp_path, "my.module:make \x1b[0m", "spo")
     assert odd.parent == tmp_path
     assert odd.name.startswith("my.module-make-0m-spo-20")
+
+
+@pytest.mark.program
+def test_of_three_programs_that_start_together_one_trains(tmp_path: Path):
+    """The others end with a sentence, and the records are those of one run."""
+    command = [sys.executable, str(Path(__file__).parent / "tiny_run.py"), str(tmp_path / "run")]
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    started = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    errors = [process.communicate()[1] for process in started]
+    assert sorted(process.returncode != 0 for process in started) == [False, True, True]
+    for process, error in zip(started, errors, strict=True):
+        if process.returncode:
+            assert "holds a run already" in error or "is in use by" in error
+    found = [(record["kind"], record["iteration"], record["seed"]) for record in records(tmp_path / "run")]
+    assert len(found) == len(set(found)) == 22

@@ -1,6 +1,8 @@
 """Tests of run folders: the runs that they accept and refuse, and the learners in them."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,7 @@ def test_a_folder_that_is_not_empty_is_refused_by_name(tmp_path: Path, leftover:
     assert [path.name for path in folder.iterdir()] == [leftover]
 
 
-@pytest.mark.parametrize("moment", ["copyfile", "write_json", "rename"])
+@pytest.mark.parametrize("moment", ["copyfileobj", "write_json", "rename"])
 def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ):
@@ -88,7 +90,7 @@ def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
     write_learner(source, {}, {"which": "last", "env_steps": [0]})
     folder = RunFolder.unused(tmp_path / "runs" / "run")
     with monkeypatch.context() as patch:
-        owner: Any = {"copyfile": run_folder.shutil, "write_json": run_folder, "rename": Path}[moment]
+        owner: Any = {"copyfileobj": run_folder.shutil, "write_json": run_folder, "rename": Path}[moment]
         patch.setattr(owner, moment, die)
         patch.setattr(run_folder.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(Killed):
@@ -100,6 +102,32 @@ def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
         assert [path.name for path in folder.path.parent.iterdir()] == ["run"], "what was left is removed"
         assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "run.lock"]
     assert folder.path.stat().st_mode & 0o777 == 0o777 & ~run_folder._umask()
+
+
+def test_a_folder_that_cannot_be_replaced_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A mounted one can't be renamed onto. A link is followed."""
+
+    def busy(*_: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    source = tmp_path / "learner.npz"
+    write_learner(source, {}, {"which": "last", "env_steps": [0]})
+    (tmp_path / "mounted").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", busy)
+        lock = RunFolder.unused(tmp_path / "mounted").create(tiny_experiment(), source)
+        with pytest.raises(ValueError, match="is in use by process"):
+            RunFolder.open(tmp_path / "mounted").open_to_train()
+        lock.release()
+        with pytest.raises(OSError, match=r"The folder .*absent can't be created: Device or resource busy\."):
+            RunFolder.unused(tmp_path / "absent").create(tiny_experiment())
+    assert {path.name for path in (tmp_path / "mounted").iterdir()} == {"config.json", "run.lock", "start.npz"}
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    RunFolder.unused(tmp_path / "link").create(tiny_experiment())
+    assert RunFolder.open(tmp_path / "link").experiment == tiny_experiment()
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"learner.npz", "mounted", "disk", "link"}
 
 
 def test_leftovers_of_a_killed_run_are_removed_when_it_is_resumed(tmp_path: Path):

@@ -96,6 +96,17 @@ def test_the_live_display_shows_training_and_the_last_evaluation():
         assert words in shown
 
 
+def test_escapes_in_names_are_not_sent_to_the_terminal():
+    lines: list[str] = []
+    screen = io.StringIO()
+    for display in (LineDisplay(lines.append), LiveDisplay(Console(file=screen, force_terminal=True, width=200))):
+        display.start(make_info(num_seeds=1, folder=Path("runs/\x1b]0;owned\x07")))
+        display.message("\x1b]0;owned\x07")
+        display.close()
+    assert lines[-1] == r"\x1b]0;owned\x07"
+    assert "\x1b]0;" not in "".join(lines) + screen.getvalue()
+
+
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 

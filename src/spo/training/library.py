@@ -1,7 +1,6 @@
 """Training as a function call, `spo.train(env, steps=1e5)`, and agents of saved runs, `spo.load(path)`."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from spo.environments.own import to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
 from spo.networks.own import NetworkFunction, give_network
-from spo.reports.runs import read_records
+from spo.reports.runs import read_records, read_summary
 from spo.training import loop
 from spo.training.agents import Agent, Learners, make_agent, select_seed
 from spo.training.compilation_cache import enable_compilation_cache
@@ -245,8 +244,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
     if not folder.metrics_path.exists():
         return {}
-    summary = json.loads(folder.summary_path.read_text("utf-8")) if folder.summary_path.exists() else {}
-    return summary | summarise_curve(read_records(folder.metrics_path))
+    return (read_summary(path) or {}) | summarise_curve(read_records(folder.metrics_path))
 
 
 def _point(records: Sequence[Record]) -> dict[str, float]:

@@ -35,6 +35,8 @@ PACKAGES = ("spo-jax", "jax", "jaxlib", "flax", "optax", "flashbax", "mctx", "br
 
 #: Settings that a resumed run can change: they concern later evaluations and not what is trained.
 CHANGEABLE = frozenset(f"evaluation.{name}" for name in ("episodes", "final_episodes", "use_search", "greedy"))
+#: Errors of a folder that can't be replaced by another one: a mounted one, or one in a folder that is not writable.
+_CANT_RENAME = (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTEMPTY, errno.EEXIST)
 #: Entries of config.json beside the settings.
 _NOT_SETTINGS = ("spo_version", "start_from", CHECKSUM)
 
@@ -142,6 +144,18 @@ class RunFolder:
         return lock
 
     def _create(self, config: dict[str, Any], start_from: Path | None) -> locks.RunLock:
+        folder = RunFolder(self.path.resolve())  # of a link, the folder to which it points
+        try:
+            return folder._create_beside(config, start_from)
+        except OSError as error:
+            self.unused(self.path)
+            if not folder.path.is_dir() or error.errno not in _CANT_RENAME:
+                reason = error.strerror or str(error)
+                raise OSError(f"The folder {self.path} can't be created: {reason.rstrip('.')}.") from error
+        return folder._create_inside(config, start_from)
+
+    def _create_beside(self, config: dict[str, Any], start_from: Path | None) -> locks.RunLock:
+        """Writes all files to a folder beside this one and renames it, onto an absent or an empty one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         prefix = f".{self.path.name}."
         _remove_abandoned(self.path.parent, prefix)
@@ -150,21 +164,38 @@ class RunFolder:
         try:
             draft.path.chmod(0o777 & ~_umask())  # the private mode of temporary folders is not meant for runs
             lock.acquire_here()
-            if start_from is not None:
-                shutil.copyfile(start_from, draft.start_path)
-            write_json(draft.config_path, with_checksum(config))
-            files.sync_folder(draft.path)
-            RunFolder.unused(self.path)
-            draft.path.rename(self.path)  # onto an absent or an empty folder, and onto no other
-        except BaseException as error:
+            draft._write(config, start_from)
+            self.unused(self.path)
+            draft.path.rename(self.path)
+        except BaseException:
             lock.release()
             shutil.rmtree(draft.path, ignore_errors=True)
-            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                RunFolder.unused(self.path)  # raises the reason
             raise
         lock.moved_to(self.path)
         files.sync_folder(self.path.parent)
         return lock
+
+    def _create_inside(self, config: dict[str, Any], start_from: Path | None) -> locks.RunLock:
+        """Writes all files to this folder, config.json last. For folders that can't be replaced, such as mounted ones.
+
+        A process that is killed here leaves files without a config.json. Such a folder is refused by name.
+        """
+        lock = locks.RunLock(self.path)
+        lock.acquire_here()
+        try:
+            self.unused(self.path)
+            self._write(config, start_from)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _write(self, config: dict[str, Any], start_from: Path | None) -> None:
+        if start_from is not None:
+            with Path(start_from).open("rb") as source, files.replacing(self.start_path) as target:
+                shutil.copyfileobj(source, target)
+        write_json(self.config_path, with_checksum(config))
+        files.sync_folder(self.path)
 
     def open_to_train(self) -> locks.RunLock:
         """Locks the folder of an earlier run, removes what a killed process has left there, and returns the lock."""
@@ -178,7 +209,10 @@ class RunFolder:
     def experiment(self) -> Experiment:
         """The settings in config.json."""
         config = read_config(self.path)
-        return from_json({name: value for name, value in config.items() if name not in _NOT_SETTINGS})
+        try:
+            return from_json({name: value for name, value in config.items() if name not in _NOT_SETTINGS})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{self.config_path} is damaged, or another version wrote it: {error!r}.") from error
 
     @property
     def starts_from_learner(self) -> bool:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from spo.checks import printable
 from spo.reports.formatting import format_duration, format_metric
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
@@ -99,10 +100,10 @@ class LineDisplay(_Display):
         self._last_line = -float("inf")
 
     def message(self, text: str) -> None:
-        self._write(text)
+        self._write(printable(text))
 
     def show_title(self, title: str) -> None:
-        self._write(title)
+        self.message(title)
 
     def show_numbers(self) -> None:
         now = self.clock()
@@ -126,7 +127,7 @@ class LiveDisplay(_Display):
         self._live = Live(console=console, refresh_per_second=4)
 
     def message(self, text: str) -> None:
-        self._live.console.print(escape(text), highlight=False)
+        self._live.console.print(escape(printable(text)), highlight=False)
 
     def show_title(self, title: str) -> None:
         self._bar.update(self._task, total=self.total_env_steps, completed=self.env_steps)
