@@ -346,6 +346,7 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "fixed_temperature": False,
         "trust_region": True,
         "search.resample_last": True,
+        "search.num_outcomes": 1,
         "search.readout": "last",
         "search.num_root_candidates": None,
         "search.ess_threshold": None,
@@ -374,8 +375,9 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "dirichlet_alpha": 0.03,
         "root_exploration_weight": 0.25,
         "entropy_coefficient": 0.0,
+        "tree_library": "spo",
     },
-    "sampled_alphazero": {"num_envs": ENVS},
+    "sampled_alphazero": {"num_envs": ENVS, "tree_library": "spo"},
     "smc_ent": {
         "num_envs": ENVS,
         "max_grad_norm": {"continuous": 0.5},

@@ -46,14 +46,15 @@ def test_the_scale_never_falls_below_its_minimum():
     np.testing.assert_allclose(head.apply(variables, FEATURES).scale, 0.05, rtol=1e-6)
 
 
-def test_value_heads_start_with_gain_one():
-    value, variables = ValueHead().init_with_output(KEY, FEATURES)
+@pytest.mark.parametrize(("options", "gain"), [({}, 0.01), ({"gain": 1.0}, 1.0)])
+def test_value_heads_start_with_a_small_gain_unless_told_otherwise(options, gain):
+    value, variables = ValueHead(**options).init_with_output(KEY, FEATURES)
     assert value.shape == ()
-    np.testing.assert_allclose(np.linalg.norm(variables["params"]["value"]["kernel"]), 1.0, rtol=1e-5)
-    values, variables = ActionValuesHead(5).init_with_output(KEY, FEATURES)
+    np.testing.assert_allclose(np.linalg.norm(variables["params"]["value"]["kernel"]), gain, rtol=1e-5)
+    values, variables = ActionValuesHead(5, **options).init_with_output(KEY, FEATURES)
     assert values.shape == (5,)
     kernel = variables["params"]["values"]["kernel"]
-    np.testing.assert_allclose(kernel.T @ kernel, np.eye(5), atol=1e-5)
+    np.testing.assert_allclose(kernel.T @ kernel, gain**2 * np.eye(5), atol=1e-5 * gain**2)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_q_of_a_continuous_action_behind_a_torso_is_no_sum():
 
 def test_a_whole_actor_critic_is_used_as_it_is():
     built = build(linear_actor_critic)
-    network = make_network(IMAGE, ACTIONS, built, value_gain=0.01)
+    network = make_network(IMAGE, ACTIONS, built)
     params = network.init(KEY, IMAGE)
     assert count_parameters(params) == IMAGE.size * 5
     assert network.critic(params, jnp.ones(IMAGE.shape, jnp.uint8)) == 0.0

@@ -79,9 +79,7 @@ class Plan(NamedTuple):
 def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     """Returns SPO for a task: the functions below with the configuration bound to them."""
     train, action_spec = setting.task.train, setting.task.train.action_spec
-    # Departure 16: values start near 0. If rewards are rare, a random initial constant takes millions of steps to
-    # unlearn, and until then it acts on the search like another temperature.
-    network = make_network(train.observation_spec, action_spec, setting.architecture, value_gain=0.01)
+    network = make_network(train.observation_spec, action_spec, setting.architecture)
     trust_region = make_trust_region(config, action_spec, network.distribution)
     planner = make_planner(config, setting.task.model, network)
     workers = make_replay_worker(train, setting.num_devices, config, draw_noise=planner.draw_noise)

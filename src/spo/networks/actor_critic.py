@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from spo.distributions import Distribution, categorical, tanh_gaussian
 from spo.networks.architectures import Architecture, paper_architecture
 from spo.networks.contract import ActionMask, ActorCritic, ActorCriticParams, Networks, ObservationSpec
-from spo.networks.heads import VALUE_GAIN, CategoricalHead, GaussianHead, ValueHead
+from spo.networks.heads import CategoricalHead, GaussianHead, ValueHead
 from spo.types import ActionSpec, Array, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
 
@@ -107,20 +107,17 @@ def make_network(
     observation_spec: ObservationSpec,
     action_spec: ActionSpec,
     architecture: Architecture | Networks | None = None,
-    *,
-    value_gain: float = VALUE_GAIN,
 ) -> ActorCritic:
     """Returns an actor and a critic. Without `architecture`, it is the paper's for that kind of observation.
 
-    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds.
-    `value_gain` is the gain of the critic's last layer: with a small one, values start near 0. `Networks` are returned
-    as they are.
+    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds. `Networks`
+    are returned as they are.
     """
     if isinstance(architecture, Networks):
         return architecture.actor_critic
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
     layers = (architecture.head_sizes, architecture.head_activation)
-    value_head = ValueHead(*layers, dtype=architecture.dtype, gain=value_gain)
+    value_head = ValueHead(*layers, dtype=architecture.dtype, gain=architecture.value_gain)
     policy_head: nn.Module
     if isinstance(action_spec, DiscreteActions):
         policy_head = CategoricalHead(action_spec.num_actions, *layers, dtype=architecture.dtype)

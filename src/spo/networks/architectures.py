@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from spo.networks.heads import VALUE_GAIN
 from spo.networks.torsos import CNN, MLP, Activation, CubeTorso, ResNet, check_sizes, is_image
 from spo.types import PyTree
 
@@ -25,6 +26,8 @@ class Architecture(NamedTuple):
     share_torso: bool
     #: number format of the computation; parameters and outputs are float32
     dtype: DTypeLike
+    #: gain of the last layer of V and Q. With a small one, values start near 0 (departure 16).
+    value_gain: float = VALUE_GAIN
 
 
 def mlp_architecture(

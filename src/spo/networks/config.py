@@ -6,7 +6,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from spo.checks import PositiveInt, check_fields, shorten
+from spo.checks import PositiveFloat, PositiveInt, check_fields, shorten
 from spo.importing import OBJECT, name_of
 from spo.networks.architectures import (
     Architecture,
@@ -18,6 +18,7 @@ from spo.networks.architectures import (
     paper_architecture,
 )
 from spo.networks.contract import Networks
+from spo.networks.heads import VALUE_GAIN
 from spo.networks.own import NetworkFunction, build_own_network, find_network
 from spo.networks.torsos import CNN, MLP, CubeTorso
 from spo.types import Environment, PyTree
@@ -38,6 +39,8 @@ class NetworkConfig:
     each layer of the CNN for images (None: 32, 64, 64 and 64)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the network's computation. Parameters are always float32."""
+    value_gain: PositiveFloat = VALUE_GAIN
+    """Gain of the last layer of the critic at the start, for all algorithms. With a small one, values start near 0."""
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="network.")
@@ -60,6 +63,11 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
 
     With `channels`, a grid of any size gets a ResNet with the paper's heads.
     """
+    network = _make_network(environment, config)
+    return network._replace(value_gain=config.value_gain) if isinstance(network, Architecture) else network
+
+
+def _make_network(environment: Environment, config: NetworkConfig) -> Architecture | Networks:
     dtype = jnp.dtype(config.dtype)
     if ":" in config.kind:
         function = find_network(config.kind)

@@ -16,7 +16,7 @@ from spo.networks.torsos import MLP, Activation, check_sizes, dense
 from spo.types import Array, Bool, Float
 
 POLICY_GAIN = 0.01
-VALUE_GAIN = 1.0
+VALUE_GAIN = 0.01
 
 
 class CategoricalHead(nn.Module):
@@ -82,6 +82,7 @@ class ActionValuesHead(nn.Module):
     hidden_sizes: Sequence[int] = ()
     activation: Activation = nn.relu
     dtype: DTypeLike = jnp.float32
+    gain: float = VALUE_GAIN
 
     def __post_init__(self) -> None:
         check_sizes("ActionValuesHead", num_actions=self.num_actions)
@@ -90,7 +91,7 @@ class ActionValuesHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, " F"]) -> Float[Array, " A"]:
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
-        return dense(self.num_actions, VALUE_GAIN, jnp.float32, name="values")(features)
+        return dense(self.num_actions, self.gain, jnp.float32, name="values")(features)
 
 
 class ValueHead(nn.Module):

@@ -43,7 +43,7 @@ def make_q_network(
 def _values_of_all_actions(architecture: Architecture, action_spec: DiscreteActions) -> QNetwork:
     torso = architecture.torso
     layers = (architecture.head_sizes, architecture.head_activation)
-    head = ActionValuesHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
+    head = ActionValuesHead(action_spec.num_actions, *layers, dtype=architecture.dtype, gain=architecture.value_gain)
 
     def all_values(params: PyTree[Array], observation: Observation) -> Float[Array, " A"]:
         return apply_chain(torso, head, params, observation)
@@ -58,7 +58,8 @@ def _values_of_all_actions(architecture: Architecture, action_spec: DiscreteActi
 def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousActions) -> QNetwork:
     """Returns head(torso((observation, action))), for a torso that flattens its input."""
     torso = architecture.torso
-    head = ValueHead(architecture.head_sizes, architecture.head_activation, dtype=architecture.dtype)
+    layers = (architecture.head_sizes, architecture.head_activation)
+    head = ValueHead(*layers, dtype=architecture.dtype, gain=architecture.value_gain)
     return QNetwork(
         init=lambda key, spec: init_chain(torso, head, key, blank((spec, _action(action_spec)))),
         value=lambda params, observation, action: apply_chain(torso, head, params, (observation, action)),
@@ -70,7 +71,7 @@ def _value_of_joint_features(architecture: Architecture, action_spec: Continuous
     """Returns head((torso(observation), action)). Without a hidden layer, Q would be linear in the action."""
     torso = architecture.torso
     sizes = tuple(architecture.head_sizes) or JOINT_SIZES
-    head = ValueHead(sizes, architecture.head_activation, dtype=architecture.dtype)
+    head = ValueHead(sizes, architecture.head_activation, dtype=architecture.dtype, gain=architecture.value_gain)
 
     def init(key: PRNGKey, spec: ObservationSpec) -> PyTree[Array]:
         key_torso, key_head = jax.random.split(key)
