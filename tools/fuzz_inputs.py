@@ -31,7 +31,7 @@ BYTES_OF_MEMORY = 24 << 30
 #: Texts that belong to a programming error: no sentence for a user contains them.
 INTERNAL = re.compile(
     r"not supported between|has no attribute|unsupported operand|not subscriptable|has no len\(\)|not iterable|"
-    r"cannot be interpreted|is not callable|invalid literal|could not convert string|\[Errno|Traceback|"
+    r"cannot be interpreted|expected str, bytes|is not callable|invalid literal|could not convert string|\[Errno|Traceback|"
     r"cannot be converted|positional argument|unhashable|^'\w+'$|is not a valid JAX type"
 )
 TEXTS = (
@@ -305,8 +305,13 @@ def entries(folder: Path) -> set[str]:
 
 
 @contextlib.contextmanager
-def stubs() -> Iterator[None]:
-    """Replaces training, evaluation, drawing and downloads by functions that stop at once."""
+def stubs(trace: bool = False) -> Iterator[None]:
+    """Replaces training, evaluation, drawing and downloads by functions that stop at once.
+
+    With `trace`, the program of a training interval is traced first, which finds sizes that do not fit together.
+    """
+    import jax
+
     from spo.cli import saved
     from spo.environments import boxoban, rendering
     from spo.training import evaluation, loop, processes
@@ -314,13 +319,18 @@ def stubs() -> Iterator[None]:
     def stop(*_: Any, **__: Any) -> Any:
         raise Stopped
 
+    def trace_and_stop(trainer: Any, *_: Any, **__: Any) -> Any:
+        if trace:
+            jax.eval_shape(lambda state: trainer.run_fn(state, 1), trainer.abstract_state)
+        raise Stopped
+
     replaced = (
-        *((loop, "run"), (evaluation, "evaluate_in_parts"), (rendering, "rollout"), (boxoban, "download")),
-        *((processes, "join"), (saved, "_seconds_per_step")),
+        *((evaluation, "evaluate_in_parts"), (rendering, "rollout"), (boxoban, "download")),
+        *((loop, "run"), (processes, "join"), (saved, "_seconds_per_step")),
     )
     originals = [getattr(module, name) for module, name in replaced]
     for module, name in replaced:
-        setattr(module, name, stop)
+        setattr(module, name, trace_and_stop if module is loop else stop)
     try:
         yield
     finally:
@@ -370,6 +380,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one")
     parser.add_argument("--show", action="store_true", help="print every case with its outcome")
+    parser.add_argument("--trace", action="store_true", help="trace the training program of every accepted run")
     options = parser.parse_args()
 
     def alarm(*_: Any) -> None:
@@ -384,7 +395,7 @@ def main() -> int:
         folder.mkdir(parents=True)
         os.chdir(folder)
         prepare(folder)
-        with stubs():
+        with stubs(options.trace):
             for number in range(options.first, options.first + options.cases):
                 rng = random.Random(f"{options.seed}/{number}")
                 totals[_run_numbered(number, rng, folder, options.show)] += 1

@@ -49,6 +49,20 @@ NonNegativeFloat: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value 
 #: A part of something that may be all of it, and not nothing.
 Fraction: TypeAlias = Annotated[float, Check(lambda value: 0.0 < value <= 1.0, "must be above 0 and at most 1")]
 UnitInterval: TypeAlias = Annotated[float, Check(lambda value: 0.0 <= value <= 1.0, "must lie between 0 and 1")]
+
+
+def at_most(limit: int) -> Check:
+    """Returns the check of an upper bound: `Annotated[PositiveInt, at_most(1000)]`."""
+    return Check(lambda value: value <= limit, f"must be at most {limit}")
+
+
+#: Width of a layer, and number of layers. A network of this size does not fit into any memory.
+LayerSize: TypeAlias = Annotated[PositiveInt, at_most(2**20)]
+LayerCount: TypeAlias = Annotated[PositiveInt, at_most(1000)]
+#: Particles, simulations or seeds, which multiply the memory.
+Multiplicity: TypeAlias = Annotated[PositiveInt, at_most(2**20)]
+#: Steps that are compiled one after the other.
+LoopLength: TypeAlias = Annotated[PositiveInt, at_most(100_000)]
 #: A random seed.
 Seed: TypeAlias = Annotated[int, Check(lambda value: 0 <= value <= MAX_SEED, f"must lie between 0 and {MAX_SEED}")]
 

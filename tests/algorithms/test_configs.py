@@ -28,6 +28,7 @@ from spo.algorithms.planning import SearchConfig
         ("spo", {"old_policy": "Target"}, "old_policy must be one of target, rollout, got 'Target'"),
         ("vmpo", {"critic_learning_rate": -1e-3}, "critic_learning_rate must be 0 or more"),
         ("alphazero", {"num_simulations": 0}, "num_simulations must be 1 or more"),
+        ("alphazero", {"num_simulations": 2**21}, "num_simulations must be at most 1048576, got 2097152"),
         ("spo", {"sequence_length": 2.5}, "sequence_length must be a whole number, got 2.5"),
         ("spo", {"search": {}}, "search must be of type SearchConfig, got {}"),
         ("ppo", {"value_clip": float("nan")}, "value_clip must be a finite number, got nan"),
@@ -63,6 +64,8 @@ def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
         ({"ess_threshold": 0.0}, "search.ess_threshold must be above 0 and at most 1, got 0.0"),
         ({"ess_threshold": 2}, "search.ess_threshold must be above 0 and at most 1, got 2"),
         ({"ess_threshold": 0.5, "resample_period": None}, "search.ess_threshold needs a search.resample_period"),
+        ({"num_particles": 2**31 - 1}, "search.num_particles must be at most 1048576, got 2147483647"),
+        ({"horizon": 10**6}, "search.horizon must be at most 100000, got 1000000"),
         ({"readout": "all_depths", "resample_last": True}, "search.resample_last must be False"),
     ],
 )

@@ -140,3 +140,12 @@ def test_importing_spo_does_not_import_jax():
     script = "import spo, sys; assert 'jax' not in sys.modules; assert not hasattr(spo, 'trian'); print(spo.train)"
     printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert "function train" in printed
+
+
+@pytest.mark.parametrize("path", [3, None, {}, b"runs"])
+def test_a_path_of_another_type_is_refused(path):
+    with pytest.raises(ValueError, match="run must be a path, got"):
+        spo.load(path)
+    if path is not None:
+        with pytest.raises(ValueError, match="run must be a path, got"):
+            spo.train("tiny/bandit", run=path)

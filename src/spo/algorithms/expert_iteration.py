@@ -20,7 +20,7 @@ from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.tree_search import TreeLibrary, TreeSearchOutput, tree_search_metrics
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, run_updates
-from spo.checks import NonNegativeFloat, PositiveInt, PositiveOrInfinite, UnitInterval
+from spo.checks import Multiplicity, NonNegativeFloat, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, State, TimeStep
 
@@ -39,7 +39,7 @@ class ExpertIterationConfig(ReplayConfig):
     """Mix of the critic's targets (GAE): 0 bootstraps after one step, 1 sums the rewards of the whole sequence."""
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus, which keeps the policy random."""
-    num_simulations: PositiveInt = 64
+    num_simulations: Multiplicity = 64
     """Simulations per search. Each of them is one step of the environment's model."""
     tree_library: TreeLibrary = "spo"
     """Library of the tree search. mctx gives the same results and is slower."""

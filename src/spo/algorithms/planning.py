@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from spo import search
-from spo.checks import Fraction, PositiveFloat, PositiveInt, UnitInterval, check_fields
+from spo.checks import Fraction, LoopLength, Multiplicity, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
@@ -35,9 +35,9 @@ class SearchConfig:
     the same, with less variance.
     """
 
-    num_particles: PositiveInt = 16
+    num_particles: Multiplicity = 16
     """Number of particles (N): trajectories that each search simulates in parallel."""
-    horizon: PositiveInt = 4
+    horizon: LoopLength = 4
     """Number of steps that each particle looks ahead (h)."""
     resample_period: PositiveInt | None = 4
     """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
@@ -59,7 +59,7 @@ class SearchConfig:
     """Score by which a step changes a particle's weight: the advantage (paper) or the Q-value (its ablation)."""
     gamma: UnitInterval = 1.0
     """Discount factor inside the search. The paper has none, which is 1."""
-    unroll: PositiveInt = 4
+    unroll: LoopLength = 4
     """Search steps per iteration of the compiled loop. More run faster and compile slower; results do not change."""
 
     def __post_init__(self) -> None:

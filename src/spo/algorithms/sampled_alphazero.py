@@ -23,7 +23,7 @@ from spo.algorithms.tree_search import (
     TreeSearchOutput,
     puct_search,
 )
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from spo.checks import Multiplicity, NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
 from spo.distributions import Distribution, Gaussian
 from spo.networks import make_network
 from spo.types import Array, Float, PRNGKey
@@ -45,7 +45,7 @@ class SampledAlphaZeroConfig(ExpertIterationConfig):
     """Consecutive environment steps per sequence."""
     entropy_coefficient: float = 0.005
     """Weight of the entropy bonus, which keeps the policy random."""
-    num_samples: PositiveInt = 20
+    num_samples: Multiplicity = 20
     """Actions sampled at each node of the tree (K)."""
     dirichlet_alpha: PositiveFloat = 0.03
     """Concentration of the exploration noise. A small value puts the noise on few of the sampled actions."""

@@ -24,7 +24,16 @@ from spo.algorithms.planning import search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.soft_q_learning import SoftParams, SoftQConfig, SoftQLearning, make_soft_q_learning
 from spo.algorithms.updates import adam, gradient_step, run_updates
-from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval, check_fields
+from spo.checks import (
+    LoopLength,
+    Multiplicity,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+    UnitInterval,
+    check_fields,
+)
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
@@ -32,9 +41,9 @@ from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, PyTre
 class SoftSearchConfig:
     """Options of the search. Defaults are the paper's for discrete actions."""
 
-    num_particles: PositiveInt = 16
+    num_particles: Multiplicity = 16
     """Number of particles (N): trajectories that each search simulates in parallel."""
-    horizon: PositiveInt = 4
+    horizon: LoopLength = 4
     """Number of steps that each particle looks ahead (h)."""
     resample_period: PositiveInt | None = 4
     """Resample the particles after every so many steps (p): promising ones are copied, others dropped. None: never."""
@@ -42,7 +51,7 @@ class SoftSearchConfig:
     """Resample after the last step too, if the period falls on it. Otherwise keep the weights: less variance."""
     temperature: PositiveFloat = 0.1
     """Divisor of the particles' scores (the table's "resample temperature"). A low one prefers the best particles."""
-    unroll: PositiveInt = 4
+    unroll: LoopLength = 4
     """Search steps per iteration of the compiled loop. More run faster and compile slower; results do not change."""
 
     def __post_init__(self) -> None:

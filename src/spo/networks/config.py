@@ -6,7 +6,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from spo.checks import PositiveFloat, PositiveInt, check_fields, shorten
+from spo.checks import LayerCount, LayerSize, PositiveFloat, check_fields, shorten
 from spo.importing import OBJECT, name_of
 from spo.networks.architectures import (
     Architecture,
@@ -30,11 +30,11 @@ class NetworkConfig:
 
     kind: str = "auto"
     """Network: "auto" is the paper's, and a CNN for images; "paper" has no CNN; `module:function` is your own."""
-    width: PositiveInt | None = None
+    width: LayerSize | None = None
     """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations), 256 after a CNN."""
-    depth: PositiveInt | None = None
+    depth: LayerCount | None = None
     """Number of layers; None: the paper's (2 for Rubik's cube, 4 for flat observations)."""
-    channels: tuple[PositiveInt, ...] | None = None
+    channels: tuple[LayerSize, ...] | None = None
     """Channels of each group of the ResNet for grids such as Boxoban (None: the paper's 256, 256, 512 and 512), or of
     each layer of the CNN for images (None: 32, 64, 64 and 64)."""
     dtype: Literal["float32", "bfloat16"] = "float32"

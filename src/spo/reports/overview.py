@@ -86,7 +86,8 @@ def _read(known: Overview, config: Record) -> Overview:
             "env_steps": int(summary["env_steps"]),
             "metric": metric,
             "result": float(summary["final_solve_rate" if metric == "episode/solved" else "final_return"]),
-            "untrained": not any(summary.get("best_env_steps_per_seed", [1])),
+            # A run that starts from a learner begins with trained parameters.
+            "untrained": not config.get("start_from") and not any(summary.get("best_env_steps_per_seed", [1])),
             "state": "finished",
         }
         return dataclasses.replace(known, **values)

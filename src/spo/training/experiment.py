@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from spo.algorithms.registry import find_algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.checks import Check, PositiveInt, Seed, check_fields
+from spo.checks import Check, Multiplicity, PositiveInt, Seed, check_fields
 from spo.networks.config import NetworkConfig
 
 #: A float, because people write 1e8. Up to 1e15, every whole number is a float, so that steps can be counted.
@@ -49,7 +49,7 @@ class Experiment:
     """Number of environment steps to train for, with each seed. Steps that the search simulates do not count."""
     seed: Seed = 0
     """Random seed."""
-    num_seeds: PositiveInt = 1
+    num_seeds: Multiplicity = 1
     """Number of independent runs to train side by side. The result of each does not depend on their number."""
     num_devices: PositiveInt | None = None
     """Number of devices (GPUs, for example) that share the work. None: all of them."""

@@ -10,6 +10,7 @@ from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config, name_algorithm
 from spo.algorithms.spo import SPOConfig
+from spo.checks import check_value
 from spo.environments.own import to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
@@ -96,6 +97,7 @@ def train(
       **settings: see `Settings`.
     """
     started_at = time.perf_counter()
+    check_value("run", run, Path | None)
     further, start_from, of_loop = _split(settings)
     name, task = _name_and_task(env)
     algorithm = name_algorithm(algorithm)
@@ -153,6 +155,7 @@ def load(
       which: the parameters of the best evaluation, or the last ones. None: those of the file, or the best of a folder.
       member: number of the seed, from 0, in a run with several seeds.
     """
+    check_value("run", run, Path)
     path = Path(run)
     task = None if env is None else _given_task(env)
     if algorithm is not None:
