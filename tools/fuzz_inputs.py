@@ -31,8 +31,8 @@ BYTES_OF_MEMORY = 24 << 30
 #: Texts that belong to a programming error: no sentence for a user contains them.
 INTERNAL = re.compile(
     r"not supported between|has no attribute|unsupported operand|not subscriptable|has no len\(\)|not iterable|"
-    r"cannot be interpreted|expected str, bytes|is not callable|invalid literal|could not convert string|\[Errno|Traceback|"
-    r"cannot be converted|positional argument|unhashable|^'\w+'$|is not a valid JAX type"
+    r"cannot be interpreted|expected str, bytes|is not callable|invalid literal|could not convert string|"
+    r"\[Errno|Traceback|cannot be converted|positional argument|unhashable|^'\w+'$|is not a valid JAX type"
 )
 TEXTS = (
     *(

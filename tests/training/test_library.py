@@ -149,3 +149,20 @@ def test_a_path_of_another_type_is_refused(path):
     if path is not None:
         with pytest.raises(ValueError, match="run must be a path, got"):
             spo.train("tiny/bandit", run=path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"resume": 1}, "resume must be True or False, got 1"),
+        ({"progress": "no"}, "progress must be True or False, got 'no'"),
+        ({"callback": 3}, "callback must be a function, got 3"),
+        ({"on_evaluation": {}}, "on_evaluation must be a function, got {}"),
+        ({"start_from": 1j}, "start_from must be text, got 1j|start_from must be a path, got 1j"),
+        ({"deterministic": None}, "deterministic must be True or False, got None"),
+        ({"num_seeds": True}, "num_seeds must be a whole number, got True"),
+    ],
+)
+def test_settings_of_another_type_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        spo.train("tiny/bandit", **settings)

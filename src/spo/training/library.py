@@ -4,13 +4,13 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_type_hints
 
 from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config, name_algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.checks import check_value
+from spo.checks import check_value, shorten
 from spo.environments.own import to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
@@ -98,6 +98,11 @@ def train(
     """
     started_at = time.perf_counter()
     check_value("run", run, Path | None)
+    check_value("resume", resume, bool)
+    check_value("progress", progress, bool)
+    for name, function in (("callback", callback), ("on_evaluation", on_evaluation)):
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got {shorten(function)}.")
     further, start_from, of_loop = _split(settings)
     name, task = _name_and_task(env)
     algorithm = name_algorithm(algorithm)
@@ -176,6 +181,9 @@ def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, A
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
         raise ValueError(f"spo.train has no argument {', '.join(unknown)}: besides the usual ones it takes {known}.")
+    kinds = get_type_hints(Settings)
+    for name, value in settings.items():
+        check_value(name, value, kinds[name])
     of_loop = {name: value for name, value in settings.items() if name in ("deterministic", "checkpoint_seconds")}
     of_experiment = {name: value for name, value in settings.items() if name not in (*of_loop, "start_from")}
     start_from = settings.get("start_from")
