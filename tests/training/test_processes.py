@@ -170,6 +170,27 @@ def test_a_signal_to_one_process_ends_all_with_one_checkpoint(tmp_path: Path, re
 
 
 @pytest.mark.program
+def test_a_signal_ends_all_processes_during_an_interval_of_minutes(tmp_path: Path):
+    """None of them waits for its program. They agree on the state before the interval."""
+    folder = tmp_path / "run"
+    started = start_together(folder, "endless")
+    try:
+        while not (folder / "metrics.jsonl").exists() or b"evaluation" not in (folder / "metrics.jsonl").read_bytes():
+            assert [process.poll() for process in started] == [None] * NUM_PROCESSES
+            time.sleep(0.1)
+        time.sleep(10)  # the first interval is compiled and runs
+        start_time = time.monotonic()
+        started[1].terminate()
+        ends = [process.communicate(timeout=60) for process in started]
+    finally:
+        kill(*started)
+    assert [process.returncode for process in started] == [143, 143], ends
+    assert time.monotonic() - start_time < 30
+    assert f"Ended by SIGTERM: continue with `spo train --resume {folder}`." in ends[0][0]
+    assert checkpoints.iterations(folder / "checkpoints") == [0]
+
+
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("victim", "number"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (0, signal.SIGSTOP), (1, signal.SIGSTOP)]
 )
@@ -293,14 +314,15 @@ class Printer(Sink):
         print(text, flush=True)
 
 
-def main(folder: Path, resume: bool, long: bool) -> dict[str, Any]:
+def main(folder: Path, *words: str) -> dict[str, Any]:
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
         time.sleep(2 * jax.process_index())  # the order in which processes arrive must not matter
     counter = Counter()
-    experiment = dataclasses.replace(EXPERIMENT, steps=1e7, logs_per_evaluation=100_000) if long else EXPERIMENT
-    sinks, seconds = [counter, Printer()], 1e9 if long else 0.0
-    summary = loop.train(experiment, folder, sinks=sinks, resume=resume, checkpoint_seconds=seconds)
+    lengths = {"long": {"steps": 1e7, "logs_per_evaluation": 100_000}, "endless": {"steps": 1e9}}
+    experiment = dataclasses.replace(EXPERIMENT, **next((lengths[word] for word in words if word in lengths), {}))
+    sinks, seconds = [counter, Printer()], 0.0 if experiment == EXPERIMENT else 1e9
+    summary = loop.train(experiment, folder, sinks=sinks, resume="resume" in words, checkpoint_seconds=seconds)
     return {
         "summary": summary,
         "num_records": counter.num_records,
@@ -310,4 +332,4 @@ def main(folder: Path, resume: bool, long: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), "resume" in sys.argv, "long" in sys.argv)))
+    print(json.dumps(main(Path(sys.argv[1]), *sys.argv[2:])))

@@ -134,7 +134,13 @@ def _save_items(target: Path, state: RunState) -> None:
     import orbax.checkpoint as ocp
 
     with without_orbax_logs():
-        ocp.Checkpointer(ocp.CompositeCheckpointHandler()).save(
+        # With all processes named, Orbax waits for them without the devices, which may run a program that was given up.
+        everyone = None if jax.process_count() == 1 else set(range(jax.process_count()))
+        options = ocp.options.MultiprocessingOptions(active_processes=everyone)
+        handler = ocp.CompositeCheckpointHandler(
+            composite_options=ocp.CompositeOptions(multiprocessing_options=options)
+        )
+        ocp.Checkpointer(handler, multiprocessing_options=options).save(
             target,
             args=ocp.args.Composite(
                 learner=ocp.args.StandardSave(named_arrays.flatten(state.train_state.learner)),

@@ -20,6 +20,7 @@ from spo.acting import Episodes
 from spo.reports.runs import read_config, read_records, read_summary
 from spo.reports.summary import summarise, untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
+from spo.training.agreement import Agreement
 from spo.training.checkpoints import Checkpointer, Saved
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
 from spo.training.experiment import Experiment
@@ -88,14 +89,19 @@ def run(
         state = None if folder is None else checkpointer.restore(trainer.abstract_state, trainer.num_devices)
         progress = None if state is None else state.progress
         log = _Log(trainer, sink, started_at, progress)
-        with contextlib.closing(sink), _saving_on_failure(folder, checkpointer, sink, listener):
+        agreement = Agreement(listener, -1 if progress is None else progress.iteration)
+        with (
+            contextlib.closing(sink),
+            _saving_on_failure(folder, checkpointer, sink, listener),
+            contextlib.closing(agreement),
+        ):
             _start(trainer, folder, sink, progress)
             with memory.explaining(lambda: trainer.abstract_state):
                 if state is None:
                     state = _init(trainer, folder)
                     state = _evaluate(trainer, state, log)
-                    _update(checkpointer, state, listener)
-                state = _train_to_end(trainer, state, log, checkpointer, listener, callbacks)
+                    _update(checkpointer, state, agreement)
+                state = _train_to_end(trainer, state, log, checkpointer, agreement, callbacks)
             with memory.explaining(lambda: trainer.abstract_state, _advice_at_end(trainer, folder)):
                 state = _evaluate_final(trainer, state, log)
             loaded = folder is not None and folder.starts_from_learner
@@ -198,7 +204,7 @@ def _train_to_end(
     state: RunState,
     log: "_Log",
     checkpointer: Checkpointer,
-    listener: signals.Listener,
+    agreement: Agreement,
     callbacks: Sequence[Callback],
 ) -> RunState:
     """Trains and evaluates to the end of the schedule, or until a callback stops the run."""
@@ -210,20 +216,22 @@ def _train_to_end(
         stopped = _call_back(callbacks, log)
         if stopped and not schedule.evaluates_after(interval):
             state = _evaluate(trainer, state, log)
-        _update(checkpointer, state, listener, is_last=stopped or interval == schedule.num_intervals)
+        _update(checkpointer, state, agreement, is_last=stopped or interval == schedule.num_intervals)
         if stopped:
             break
     return state
 
 
-def _update(checkpointer: Checkpointer, state: RunState, listener: signals.Listener, is_last: bool = False) -> None:
+def _update(checkpointer: Checkpointer, state: RunState, agreement: Agreement, is_last: bool = False) -> None:
     """Passes on a complete state, which is saved if it is time. Raises the exception of a signal to any process."""
-    with listener.postponed():
-        checkpointer.update(state, is_last)
-    number = processes.max_over_processes(listener.number or 0)
-    if number:
-        listener.agreed = True
-        raise signals.stop_error(number)
+    listener = agreement.listener
+    with agreement.passing_on(state.progress.iteration):
+        with listener.postponed():
+            checkpointer.update(state, is_last)
+        number = processes.max_over_processes(listener.number or 0)
+        if number:
+            listener.number, listener.agreed = number, True
+            listener.stop()
 
 
 def _train(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
@@ -299,7 +307,7 @@ def _call_back(callbacks: Sequence[Callback], log: "_Log") -> bool:
     if processes.is_first():
         for callback in callbacks:
             callback(mean_metrics(log.records), handle)
-    return processes.broadcast_from_process_0(handle.stopped)
+    return signals.interruptible(processes.broadcast_from_process_0, handle.stopped)
 
 
 def _split_key(seed: int) -> tuple[PRNGKey, PRNGKey, PRNGKey]:
@@ -401,6 +409,7 @@ def _saving_on_failure(
         with listener.postponed():
             if listener.agreed:
                 checkpointer.save_latest()
+                processes.end_together(error)
             sink.message(f"{signals.describe(error)}: {resume}")
         raise
     except NonFiniteError as error:
@@ -427,7 +436,7 @@ def _write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, save
     """Writes summary.json in process 0. All processes can read it on return."""
     if processes.is_first():
         write_json(folder.summary_path, _summarise(folder, trainer, progress, saved))
-    processes.wait_for_all("the summary is written")
+    processes.wait_for_all()
 
 
 def _summarise(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> dict[str, Any]:

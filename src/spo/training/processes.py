@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from jax._src import distributed
 from jax.experimental import multihost_utils
 
 from spo.types import PRNGKey
@@ -28,6 +29,10 @@ LOST_CODE = 75
 #: Words in the errors of collective operations and barriers that another process has left.
 LOST_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "barrier", "coordination service", "heartbeat")
 
+#: Longest wait for another process, which may compile or evaluate meanwhile. A lost process is noticed much earlier.
+EXCHANGE_MILLISECONDS = 24 * 60 * 60 * 1000
+
+_exchanges: dict[str, Any] = {"folder": "spo/run", "count": 0}
 _handlers: list[Any] = []  # C functions that must not be deleted
 
 
@@ -96,13 +101,21 @@ def lost_sentence(folder: Path | str) -> str:
     )
 
 
-def explain_aborts(sentence: str) -> None:
+def end_together(error: BaseException) -> None:
+    """Waits for all processes, which end now. A process that ends a little later must not count the others as lost."""
+    if jax.process_count() > 1:
+        wait_for_all()
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
+        explain_aborts("", code)
+
+
+def explain_aborts(sentence: str, code: int = LOST_CODE) -> None:
     """Replaces the core dump with a sentence: JAX aborts in a thread of its own if it has lost another process."""
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def handle(number: int) -> None:
         del number
-        _leave(sentence, LOST_CODE)
+        _leave(sentence, code)
 
     _handlers.append(handle)
     # Not `signal.signal`: its handlers run in the main thread, later, and `abort` does not wait.
@@ -111,7 +124,8 @@ def explain_aborts(sentence: str) -> None:
 
 def _leave(sentence: str, code: int) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
-        print(f"spo: {sentence}", file=sys.stderr, flush=True)
+        if sentence:
+            print(f"spo: {sentence}", file=sys.stderr, flush=True)
         sys.stdout.flush()
     os._exit(code)
 
@@ -121,20 +135,58 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def wait_for_all(where: str) -> None:
-    """Waits until every process has called this function with the same name."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(where)
+def wait_for_all() -> None:
+    """Waits until every process has called this function."""
+    _exchange(0)
 
 
 def broadcast_from_process_0(decision: bool) -> bool:
     """Returns the decision of process 0 in every process. Clocks differ, and a checkpoint needs all processes."""
-    return bool(multihost_utils.broadcast_one_to_all(np.array(decision))) if jax.process_count() > 1 else decision
+    return bool(_exchange(int(decision))[0])
 
 
 def max_over_processes(number: int) -> int:
     """Returns the largest number of all processes in every process."""
-    return int(np.max(multihost_utils.process_allgather(np.array(number)))) if jax.process_count() > 1 else number
+    return max(_exchange(number))
+
+
+def publish(name: str, value: int) -> None:
+    """Makes a number known to all processes."""
+    _client().key_value_set(name, str(value), allow_overwrite=True)
+
+
+def published(folder: str) -> dict[str, int]:
+    """Returns the numbers that any process has published under names in `folder/`, without that part."""
+    return {name.removeprefix(folder): int(value) for name, value in _client().key_value_dir_get(folder)}
+
+
+def give_up_programs() -> None:
+    """Starts anew to count exchanges: the processes have given up their programs at different places."""
+    _exchanges["folder"], _exchanges["count"] = "spo/end", 0
+
+
+def _exchange(value: int) -> list[int]:
+    """Returns the values of all processes, in every process. They make the same calls in the same order.
+
+    The values do not pass through the devices, which may run a program that was given up.
+    """
+    if jax.process_count() == 1:
+        return [value]
+    count, rank = _exchanges["count"], jax.process_index()
+    _exchanges["count"] = count + 1
+    folder = f"{_exchanges['folder']}/{count}"
+    publish(f"{folder}/{rank}", value)
+    values = [
+        int(_client().blocking_key_value_get(f"{folder}/{other}", EXCHANGE_MILLISECONDS))
+        for other in range(jax.process_count())
+    ]
+    if count >= 2:  # all processes have read it: they have written the one after it
+        _client().key_value_delete(f"{_exchanges['folder']}/{count - 2}/{rank}")
+    return values
+
+
+def _client() -> Any:
+    return distributed.global_state.client
 
 
 def place_keys(key_data: Any, sharding: jax.sharding.Sharding) -> PRNGKey:

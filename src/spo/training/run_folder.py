@@ -132,7 +132,7 @@ class RunFolder:
             header = exports.read_header(start_from)
             origin = {"file": Path(start_from).name, "env_steps": header["env_steps"], "which": header["which"]}
         config = {"spo_version": __version__, "start_from": origin, **to_json(experiment)}
-        processes.wait_for_all("the folder is free")
+        processes.wait_for_all()
         lock, failure = locks.RunLock(self.path), None
         if processes.is_first():
             try:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import FrameType
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Least time between two exceptions: the first must reach the function that saves the run.
@@ -56,10 +56,14 @@ class Listener:
             self.number = number
         if number == signal.SIGHUP:
             _replace_lost_terminal()
-        now = time.monotonic()
-        if self._raises and not self._num_postponed and now - self._raised_at > SECONDS_BETWEEN:
-            self._raised_at = now
-            raise stop_error(self.number)
+        may_raise = (self._raises or self.agreed) and not self._num_postponed
+        if may_raise and time.monotonic() - self._raised_at > SECONDS_BETWEEN:
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """Raises the exception of the first signal."""
+        self._raised_at = time.monotonic()
+        raise stop_error(self.number or signal.SIGTERM)
 
     @contextlib.contextmanager
     def postponed(self) -> Iterator[None]:

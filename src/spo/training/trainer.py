@@ -101,14 +101,14 @@ class Trainer:
         run = self._compile("run", self.run_fn, state, self.schedule.iterations_per_interval)
         start = time.perf_counter()
         state, metrics = interruptible(_finish, run, state)
-        return state, to_host(metrics), time.perf_counter() - start
+        return state, interruptible(to_host, metrics), time.perf_counter() - start
 
     def evaluate(self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool) -> Episodes:
         """Runs whole episodes with each seed's learner and returns them as NumPy arrays [seed, episode]."""
         key = self._replicate(key)
         static = (num_episodes, use_search, greedy)
         evaluate = self._compile(("evaluate", *static), self.evaluate_fn, learner, key, *static)
-        return to_host(interruptible(_finish, evaluate, learner, key))
+        return interruptible(to_host, interruptible(_finish, evaluate, learner, key))
 
     def _replicate(self, key: PRNGKey) -> PRNGKey:
         return place_keys(np.asarray(jax.random.key_data(key)), NamedSharding(self.mesh, REPLICATED))
