@@ -262,9 +262,10 @@ class Left(Exception):
     ("error", "code", "words"),
     [
         (ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"), 75, "Another process of this run"),
+        (RuntimeError("UNAVAILABLE: Socket closed"), 75, "Another process of this run"),
         (OSError("No space left on device."), 2, "No space left on device."),
     ],
-    ids=["lost", "own"],
+    ids=["devices", "service", "own"],
 )
 def test_an_error_in_one_process_ends_it_at_once(
     error: Exception, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -79,11 +79,14 @@ class Agreement:
             number = self.listener.number
             if number is not None and received_at is None:
                 received_at = time.monotonic()
-            if number is not None and received_at is not None and time.monotonic() - received_at > PATIENCE_SECONDS:
-                processes.publish(self._folder + "signal", number)
-            found = processes.published(self._folder)
-            if "signal" in found and self._decide(found):
-                return
+            try:
+                if number is not None and time.monotonic() - (received_at or 0) > PATIENCE_SECONDS:
+                    processes.publish(self._folder + "signal", number)
+                found = processes.published(self._folder)
+                if "signal" in found and self._decide(found):
+                    return
+            except RuntimeError:
+                return  # the processes have lost each other, which JAX reports
 
     def _decide(self, found: dict[str, int]) -> bool:
         """Publishes the iteration of this process. Returns True when all have done so, and stops the main thread."""

@@ -82,7 +82,7 @@ def run(
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
     check_metric_names(trainer.task)
-    # A checkpoint needs all processes: with several of them, a signal takes effect after an interval, in all of them.
+    # A checkpoint needs all processes: with several of them, a signal takes effect when they agree.
     with signals.listen(folder is not None, raises=jax.process_count() == 1) as listener:
         sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
         checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)

@@ -27,7 +27,10 @@ JOIN_SECONDS = 45
 #: Exit code of a process that has lost another one: that of a temporary failure in sysexits.h.
 LOST_CODE = 75
 #: Words in the errors of collective operations and barriers that another process has left.
-LOST_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "barrier", "coordination service", "heartbeat")
+LOST_WORDS = (
+    *("gloo", "nccl", "connection closed", "connection reset", "socket closed", "unavailable"),
+    *("barrier", "heartbeat", "coordination service", "coordination_service"),
+)
 
 #: Longest wait for another process, which may compile or evaluate meanwhile. A lost process is noticed much earlier.
 EXCHANGE_MILLISECONDS = 24 * 60 * 60 * 1000
