@@ -5,14 +5,13 @@
     learn       several passes over the rollout in shuffled minibatches: clipped surrogate, value regression, entropy
                 bonus
 
-The rollout is then discarded. Discrete and continuous actions differ in the distribution, and in how its entropy is
-estimated.
+The rollout is then discarded. Discrete and continuous actions differ in the distribution only.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +30,11 @@ from spo.algorithms.minibatches import (
 from spo.algorithms.observation_statistics import RunningStatistics, include_rollout, init_statistics, normalise
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, total_updates
 from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval, check_fields
-from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams, make_network
 from spo.types import (
     Action,
     Array,
     Bool,
-    DiscreteActions,
     Environment,
     Float,
     Metrics,
@@ -128,11 +125,9 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
     decay_updates = total_updates(setting, env_steps, updates_per_iteration) if config.decay_learning_rates else None
     rates = (config.actor_learning_rate, config.critic_learning_rate)
     optimiser = actor_critic_optimiser(*rates, config.max_grad_norm, decay_updates=decay_updates)
-    discrete = isinstance(train.action_spec, DiscreteActions)
     loss_fn = functools.partial(
         loss,
         network=network,
-        entropy_fn=exact_entropy if discrete else sampled_entropy,
         clip_epsilon=config.clip_epsilon,
         standardise_advantages=config.standardise_advantages,
         value_coefficient=config.value_coefficient,
@@ -247,16 +242,15 @@ def update(
     key: PRNGKey,
 ) -> tuple[Learner, Metrics]:
     """Takes one gradient step on policy and critic."""
-    return gradient_step(learner, functools.partial(loss_fn, batch=batch, key=key), optimiser)
+    del key  # nothing is drawn
+    return gradient_step(learner, functools.partial(loss_fn, batch=batch), optimiser)
 
 
 def loss(
     params: ActorCriticParams,
     *,
     batch: Sample,
-    key: PRNGKey,
     network: ActorCritic,
-    entropy_fn: Callable[[Distribution, PRNGKey, Any], Float[Array, " B"]],
     clip_epsilon: float,
     standardise_advantages: bool,
     value_coefficient: float,
@@ -278,40 +272,21 @@ def loss(
         value_loss = jnp.mean(losses.squared_error(values, batch.target))
     else:
         value_loss = jnp.mean(losses.clipped_squared_error(values, old.value, batch.target, value_clip))
-    bonus = jnp.mean(entropy_fn(distribution, key, policy))
-    total = policy_loss + value_coefficient * value_loss - entropy_coefficient * bonus
+    entropy = jnp.mean(jax.vmap(distribution.entropy)(policy))
+    total = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
 
     log_ratios = log_probs - old.log_prob
     ratios = jnp.exp(log_ratios)
     return total, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
-        "policy/entropy": jnp.mean(jax.vmap(distribution.entropy)(policy)),
+        "policy/entropy": entropy,
         # An estimate of KL(old || new) whose terms are all positive.
         "policy/kl": jnp.mean(ratios - 1.0 - log_ratios),
         "policy/clip_fraction": jnp.mean(jnp.abs(ratios - 1.0) > clip_epsilon),
         "value/mean": jnp.mean(values) / reward_scale,
         "value/target": jnp.mean(batch.target) / reward_scale,
     }
-
-
-def exact_entropy(distribution: Distribution, key: PRNGKey, policy: Any) -> Float[Array, " B"]:
-    """Returns the entropies of discrete policies."""
-    del key
-    return jax.vmap(distribution.entropy)(policy)
-
-
-def sampled_entropy(distribution: Distribution, key: PRNGKey, policy: Any) -> Float[Array, " B"]:
-    """Returns −log π(a|s) at one sample per state, differentiable through the sample.
-
-    The entropy of a squashed Gaussian has no closed form. `distribution.entropy` approximates it at the mean, and would
-    count a wide Gaussian as random although its samples only reach the two ends of the box.
-    """
-
-    def one(key: PRNGKey, policy: Any) -> Float[Array, ""]:
-        return -distribution.log_prob(policy, distribution.sample(key, policy))
-
-    return jax.vmap(one)(jax.random.split(key, jax.tree.leaves(policy)[0].shape[0]), policy)
 
 
 # --- Acting -----------------------------------------------------------------------------------------------------------
