@@ -103,24 +103,30 @@ class Outcome(NamedTuple):
 
 def make_command(rng: random.Random, folder: Path) -> list[str]:
     """Returns a random command line: a command with options, some of them with wrong names or values."""
+    from spo.algorithms.registry import ALGORITHMS
     from spo.cli.commands import COMMANDS
 
     command = rng.choice([*COMMANDS, "train", "train", "evaluate", "render", "compare"])
     if rng.random() < 0.03:
         return [rng.choice(TEXTS), *rng.choices(TEXTS, k=2)]
+    algorithm = rng.choice(list(ALGORITHMS))
     arguments = [command, *_positionals(rng, command, folder)]
-    options = _options_of(rng, command)
+    arguments += ["--algorithm", algorithm] if command == "train" and rng.random() < 0.8 else []
+    options = _options_of(command, algorithm)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         name = rng.choice(options)
-        name = rng.choice((name, name, name, name[:-1], name + "x", "--no-" + name[2:]))
-        value = rng.choice((*TEXTS, *_GOOD_VALUES))
+        name = rng.choice((*[name] * 9, name[:-1], name + "x", "--no-" + name[2:]))
+        value = rng.choice(rng.choice((TEXTS, _GOOD_VALUES)))
         arguments += rng.choice(([name, value], [name, value], [f"{name}={value}"], [name]))
     if command == "train" and "--run" not in " ".join(arguments) and rng.random() < 0.5:
         arguments += ["--run", str(folder / "new")]
     return arguments
 
 
-_GOOD_VALUES = ("3", "0.5", "spo", "ppo", "tiny/chain", "True", "hard", "best", "last", "solve_rate", "4")
+_GOOD_VALUES = (
+    *("1", "2", "3", "4", "5", "8", "16", "100", "0.5", "0.9", "1.0", "1e-3", "spo", "ppo", "tiny/chain", "True"),
+    *("best", "last", "solve_rate", "all_depths", "residual", "q_value", "bfloat16", "rollout", "new"),
+)
 _TASKS = (
     *("rubiks_cube", "tiny/chain", "tiny/lqr", "tiny/masked", "tiny/cliff", "boxoban/unfiltered", "gymnax/CartPole-v1"),
     *("tiny/", "tiny/none", "brax", "/", ":", "json:loads", "json:nothing", "no_such_module:f", "a:b:c", "object:x"),
@@ -148,7 +154,7 @@ def _positionals(rng: random.Random, command: str, folder: Path) -> list[str]:
     return []
 
 
-def _options_of(rng: random.Random, command: str) -> list[str]:
+def _options_of(command: str, algorithm: str) -> list[str]:
     """Returns the names of the options of a command, as they are written."""
     from spo.algorithms.registry import ALGORITHMS
     from spo.cli import options
@@ -157,7 +163,7 @@ def _options_of(rng: random.Random, command: str) -> list[str]:
     from spo.training.experiment import EvaluationConfig, Experiment
 
     if command in ("train", "evaluate"):
-        config = ALGORITHMS[rng.choice(list(ALGORITHMS))][0]
+        config = ALGORITHMS[algorithm][0]
         kinds = {"": (config, Experiment, options.TrainOptions), "network.": (NetworkConfig,)}
         kinds["evaluation."] = (EvaluationConfig,)
         if command == "evaluate":
@@ -240,9 +246,8 @@ def _make_search(rng: random.Random, as_policy: bool) -> tuple[str, Callable[[],
 
     def model(key: Any, state: Any, action: Any) -> search.ModelOutput:
         del key, action
-        return search.ModelOutput(
-            state, reward=jnp.float32(0), discount=jnp.float32(1), prior=jnp.zeros(3), value=jnp.float32(0)
-        )
+        zero = jnp.float32(0)
+        return search.ModelOutput(state, jnp.zeros(3), zero, zero, zero + 1, jnp.zeros((), bool))
 
     root = search.Root(jnp.zeros((2, 3)), jnp.zeros(2), jnp.zeros((2, 1)))
     given: dict[str, Any] = {"num_particles": 4, "horizon": 2, "temperature": 1.0}

@@ -146,6 +146,8 @@ def test_importing_spo_does_not_import_jax():
 def test_a_path_of_another_type_is_refused(path):
     with pytest.raises(ValueError, match="run must be a path, got"):
         spo.load(path)
+    with pytest.raises(ValueError, match="member must be a whole number, got 'abc'"):
+        spo.load("run", member="abc")
     if path is not None:
         with pytest.raises(ValueError, match="run must be a path, got"):
             spo.train("tiny/bandit", run=path)

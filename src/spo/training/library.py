@@ -161,6 +161,7 @@ def load(
       member: number of the seed, from 0, in a run with several seeds.
     """
     check_value("run", run, Path)
+    check_value("member", member, int)
     path = Path(run)
     task = None if env is None else _given_task(env)
     if algorithm is not None:
