@@ -65,6 +65,10 @@ def make_run_state(iteration: int) -> RunState:
 ABSTRACT = abstract_state(make_state, MESH)
 
 
+def folders(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir() if each.is_dir())
+
+
 def restore(folder: Path, message: Any = pytest.fail) -> RunState:
     state = checkpoints.restore(folder, ABSTRACT, 1, message)
     assert state is not None
@@ -79,7 +83,7 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path: Path):
     assert_same_bits(restored.train_state, saved.train_state)
     assert_same_bits(restored.best_learner, saved.best_learner)
     assert jax.random.split(restored.train_state.worker["worker"].key[0, 0]).dtype == jax.random.key(0).dtype
-    assert report.num_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert report.num_bytes == sum(path.stat().st_size for path in (tmp_path / "3").rglob("*") if path.is_file())
     assert report.seconds > 0
 
 
@@ -92,7 +96,7 @@ def test_there_is_none_before_the_first(tmp_path: Path):
 def test_the_last_two_are_kept(tmp_path: Path):
     for iteration in (2, 9, 10, 100):  # as numbers: "9" comes after "10" as text
         checkpoints.save(tmp_path, make_run_state(iteration))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "100"]
+    assert folders(tmp_path) == ["10", "100"]
     assert restore(tmp_path).progress.iteration == 100
 
 
@@ -112,11 +116,11 @@ def test_a_half_written_one_is_never_taken_for_a_good_one(tmp_path: Path, monkey
             patch.setattr(Path, name, die)
         with pytest.raises(Killed):
             checkpoints.save(tmp_path, make_run_state(2))
-    assert len(list(tmp_path.iterdir())) == 2, "a checkpoint was half written"
+    assert len(folders(tmp_path)) == 2, "a checkpoint was half written"
     assert checkpoints.iterations(tmp_path) == [1]
     assert_same_bits(restore(tmp_path).train_state, make_run_state(1).train_state)
     checkpoints.save(tmp_path, make_run_state(2))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+    assert folders(tmp_path) == ["1", "2"]
     assert_same_bits(restore(tmp_path).train_state, make_run_state(2).train_state)
 
 
@@ -215,7 +219,30 @@ def test_a_checkpoint_without_its_checksums_is_never_taken_for_a_good_one(
     assert checkpoints.iterations(tmp_path) == [1]
     assert restore(tmp_path).progress.iteration == 1
     checkpoints.remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert folders(tmp_path) == ["1"]
+
+
+def test_the_last_one_is_missed_when_it_is_lost(tmp_path: Path, two_checkpoints: Path):
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+    shutil.rmtree(folder / "2")
+    messages: list[str] = []
+    learner, _ = checkpoints.restore_learner(folder, ABSTRACT.learner, "last", messages.append)
+    assert_same_bits(learner, make_run_state(1).train_state.learner)
+    assert restore(folder, messages.append).progress.iteration == 1
+    assert len(messages) == 2
+    assert messages[0] == messages[1]
+    assert messages[0].endswith(f"2 is damaged ({folder / '2'} is missing): that of iteration 1 is used.")
+    assert restore(folder).progress.iteration == 1, "reported once"
+    (folder / "latest.json").write_text('{"iteration": 2}')
+    shutil.rmtree(folder / "1")
+    for read in (
+        lambda: checkpoints.restore(folder, ABSTRACT, 1, pytest.fail),
+        lambda: checkpoints.restore_learner(folder, ABSTRACT.learner, "last", pytest.fail),
+    ):
+        with pytest.raises(ValueError, match=r"No checkpoint in .* can be read \(iteration 2: .*2 is missing\)"):
+            read()
+    (folder / "latest.json").write_text("garbage")
+    assert checkpoints.restore(folder, ABSTRACT, 1, pytest.fail) is None
 
 
 def test_a_copy_under_another_number_is_not_used(tmp_path: Path, two_checkpoints: Path):
@@ -293,6 +320,6 @@ def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(
     request.getfixturevalue("full_disk")
     with pytest.raises(OSError, match=r"checkpoint .*/2 can't be written: .* The checkpoint of iteration 1 is intact"):
         checkpoints.save(tmp_path, grown)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert folders(tmp_path) == ["1"]
     assert_same_bits(restore(tmp_path).train_state, make_run_state(1).train_state)
     assert "Traceback" not in capfd.readouterr().err

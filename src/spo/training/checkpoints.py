@@ -3,6 +3,8 @@
 Orbax is imported when the first checkpoint is written or read: training in memory does not need it.
 """
 
+import contextlib
+import json
 import os
 import shutil
 import time
@@ -26,6 +28,8 @@ _ITEMS = ("learner", "worker", "best_learner", "progress")
 _UNSEALED, _REMOVED = ".unsealed", ".removed"
 #: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
 _HAS_CHECKSUMS = "has_checksums"
+#: File with the iteration of the last checkpoint.
+_LATEST = "latest.json"
 
 
 class Saved(NamedTuple):
@@ -159,6 +163,8 @@ def _seal(unsealed: Path, target: Path) -> None:
             checksums.write(unsealed)
             unsealed.rename(target)
             files.sync_folder(target.parent)
+            with contextlib.suppress(OSError):  # a full disk: the checkpoint itself is complete
+                _store_latest(target.parent, int(target.name))
         except OSError as error:
             failure = error
     if not processes.broadcast_from_process_0(failure is None):
@@ -180,7 +186,7 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
       message: receives a sentence about each damaged checkpoint, and about one without checksums.
     """
     folder = folder.absolute()
-    damaged: dict[int, str] = {}
+    damaged = _missing(folder)
     for iteration in reversed(iterations(folder)):
         path = folder / str(iteration)
         try:
@@ -200,8 +206,10 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
             damaged[iteration] = _reason(error)
             continue
         _report(damaged, iteration, has_checksums, message)
-        for spoiled in damaged if processes.is_first() else ():
-            _set_aside(folder / str(spoiled))
+        if damaged and processes.is_first():
+            for spoiled in damaged:
+                _set_aside(folder / str(spoiled))
+            _store_latest(folder, iteration)
         return state
     if damaged:
         raise _no_checkpoint(folder, damaged)
@@ -216,6 +224,7 @@ def restore_learner(
     Nothing in the folder changes. The run may be in training: a checkpoint that is removed meanwhile is passed over.
     """
     folder, item = folder.absolute(), "best_learner" if which == "best" else "learner"
+    missing = _missing(folder)
     damaged: dict[int, str] = {}
     while untried := [iteration for iteration in iterations(folder) if iteration not in damaged]:
         path = folder / str(untried[-1])
@@ -230,10 +239,10 @@ def restore_learner(
             damaged[untried[-1]] = _reason(error)
             continue
         still_there = {iteration: reason for iteration, reason in damaged.items() if (folder / str(iteration)).exists()}
-        _report(still_there, progress.iteration, has_checksums, message)
+        _report(missing | still_there, progress.iteration, has_checksums, message)
         return learner, progress
-    if damaged:
-        raise _no_checkpoint(folder, damaged)
+    if missing | damaged:
+        raise _no_checkpoint(folder, missing | damaged)
     raise ValueError(f"There is no checkpoint in {folder} yet.")
 
 
@@ -328,6 +337,7 @@ def remove_leftovers(folder: Path) -> None:
         for path in folder.iterdir():
             if ".orbax-checkpoint-tmp" in path.name or path.name.endswith((_UNSEALED, _REMOVED)):
                 shutil.rmtree(path, ignore_errors=True)
+        files.remove_drafts(folder)
 
 
 def _remove(path: Path) -> None:
@@ -337,7 +347,25 @@ def _remove(path: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
 
 
+def _store_latest(folder: Path, iteration: int) -> None:
+    """Stores the iteration of the last checkpoint, so that it is missed when its folder is lost."""
+    with files.replacing(folder / _LATEST) as file:
+        file.write(json.dumps({"iteration": iteration}).encode() + b"\n")
+
+
+def _missing(folder: Path) -> dict[int, str]:
+    """Returns the last checkpoint and a reason if its folder is not there. Earlier versions did not store its name."""
+    try:
+        latest = int(json.loads((folder / _LATEST).read_text("utf-8"))["iteration"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    is_lost = latest > max(iterations(folder), default=-1)
+    return {latest: f"{folder / str(latest)} is missing"} if is_lost else {}
+
+
 def _set_aside(path: Path) -> None:
+    if not path.exists():
+        return
     aside = path.with_name(f"{path.name}.damaged")
     shutil.rmtree(aside, ignore_errors=True)
     path.rename(aside)
