@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,25 @@ def run_page(path: Path) -> None:
             exec(compile("\n" * block.line + block.code, path, "exec"), namespace)
 
 
+def write_files(path: Path, folder: Path) -> None:
+    """Writes the files of a page: the Python blocks whose first line is a comment with a file name."""
+    for block in blocks(path, "python"):
+        if named := re.match(r"# (\w+\.py)\n", block.code):
+            (folder / named[1]).write_text(block.code)
+
+
+@pytest.fixture
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder of a user, whose modules can be imported, and are forgotten after the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
 def trains(path: Path) -> bool:
     return any("spo.train(" in block.code for block in blocks(path, "python") if block.runs)
 
@@ -67,14 +87,15 @@ def trains(path: Path) -> bool:
         for path in pages_with("python")
     ],
 )
-def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_python_blocks_run(path: Path, user_folder: Path):
+    write_files(path, user_folder)
     run_page(path)
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("path", pages_with("bash"), ids=page_name)
 def test_shell_blocks_run(path: Path, tmp_path: Path):
+    write_files(path, tmp_path)
     script = "set -e\n" + "".join(block.code for block in blocks(path, "bash") if block.runs)
     commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
@@ -127,8 +148,11 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
     return [(page, shlex.split(line, comments=True)[1:]) for page, line in lines if line.startswith(f"{program} ")]
 
 
-def test_training_commands_have_options_that_exist(monkeypatch: pytest.MonkeyPatch):
+def test_training_commands_have_options_that_exist(user_folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Each `spo train` is parsed and its experiment is made, but not run."""
+    for path in PAGES:
+        write_files(path, user_folder)
+    (user_folder / "my_module.py").write_text("from corridor import make_env\n\n\ndef cnn(*specs): ...\n")
     training = pytest.importorskip("spo.cli.training")
     made = []
     monkeypatch.setattr(training, "run", lambda experiment, *_, **__: made.append(experiment))
