@@ -186,6 +186,10 @@ def test_the_run_of_an_object_is_loaded_with_the_object(object_run, tmp_path, ca
     assert read_config(folder)["task"] == "object:environment"
     assert_same_actions(agent, spo.load(folder, env=environment), environment)
     assert_same_actions(agent, spo.load(agent.save(tmp_path / "agent.npz"), env=environment), environment)
+    with pytest.raises(
+        ValueError, match=r"holds a run already: continue it with `spo.train\(env, run='.*', resume=True"
+    ):
+        spo.train(environment, run=folder, **SETTINGS)
     with pytest.raises(ValueError, match=r"given as an object.*spo.load\(path, env=env\)"):
         spo.load(folder)
     for command in (

@@ -402,7 +402,7 @@ def _saving_on_failure(
     if folder is None:
         yield
         return
-    resume = f"continue with `spo train --resume {folder.path}`."
+    resume = f"continue with `{folder.resume_command}`."
     try:
         yield
     except (KeyboardInterrupt, signals.Terminated) as error:

@@ -22,6 +22,7 @@ import jax
 from spo import files
 from spo._version import __version__
 from spo.checks import printable
+from spo.importing import is_object_name
 from spo.provenance import git_commit
 from spo.reports.runs import CHECKSUM, check_config, flatten, read_config, read_starts, with_checksum
 from spo.training import checkpoints, exports, locks, processes
@@ -85,13 +86,22 @@ class RunFolder:
         """Warnings and errors that other libraries reported during the run, see `spo.training.run_log`."""
         return self.path / "run.log"
 
+    @property
+    def resume_command(self) -> str:
+        """Command or function call that continues the run. An environment without a name needs Python."""
+        try:
+            by_name = not is_object_name(read_config(self.path)["task"])
+        except ValueError:  # the configuration is damaged
+            by_name = True
+        return f"spo train --resume {self.path}" if by_name else f"spo.train(env, run={str(self.path)!r}, resume=True)"
+
     @classmethod
     def unused(cls, path: Path) -> "RunFolder":
         """Returns a folder for a new run. Raises ValueError unless it is absent or empty: nothing is overwritten."""
         folder = cls(Path(path).absolute())
         if folder.config_path.exists():
             raise ValueError(
-                f"{folder.path} holds a run already: continue it with `spo train --resume {folder.path}`, or choose "
+                f"{folder.path} holds a run already: continue it with `{folder.resume_command}`, or choose "
                 "another folder."
             )
         if folder.path.exists() and not folder.path.is_dir():
