@@ -249,16 +249,24 @@ def _make_search(rng: random.Random, as_policy: bool) -> tuple[str, Callable[[],
         zero = jnp.float32(0)
         return search.ModelOutput(state, jnp.zeros(3), zero, zero, zero + 1, jnp.zeros((), bool))
 
-    root = search.Root(jnp.zeros((2, 3)), jnp.zeros(2), jnp.zeros((2, 1)))
+    def recurrent(params: Any, key: Any, action: Any, embedding: Any) -> Any:
+        del params, key, action
+        zeros = jnp.zeros(2)
+        named = {"reward": zeros, "discount": zeros + 1, "prior_logits": jnp.zeros((2, 3)), "value": zeros}
+        return types.SimpleNamespace(**named), embedding
+
+    root: Any = search.Root(jnp.zeros((2, 3)), jnp.zeros(2), jnp.zeros((2, 1)))
     given: dict[str, Any] = {"num_particles": 4, "horizon": 2, "temperature": 1.0}
-    given |= {} if as_policy else {"resampling": search.Resampling(period=2)}
+    given |= {"resampling": search.Resampling(period=2)}
     names = (*given, "unroll", "readout", "proposal", "score_fn", "with_ancestry", "distribution")
     given |= {name: rng.choice(VALUES) for name in rng.choices(names, k=rng.choice((1, 2)))}
     key = rng.choice((jax.random.key(0), jax.random.key(0), *VALUES[:6]))
+    if as_policy:
+        root = types.SimpleNamespace(prior_logits=jnp.zeros((2, 3)), value=jnp.zeros(2), embedding=jnp.zeros((2, 1)))
     root = rng.choice((root, root, root, None, 3, {}))
     called = search.smc_policy if as_policy else search.search
     if as_policy:
-        return f"smc_policy(**{given!r})", lambda: called({}, key, root, lambda *_: None, **given)  # type: ignore[operator]
+        return f"smc_policy(**{given!r})", lambda: called({}, key, root, recurrent, **given)  # type: ignore[operator]
     return f"search(**{given!r}), root {type(root).__name__}", lambda: called(key, root, model, **given)  # type: ignore[operator]
 
 

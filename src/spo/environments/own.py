@@ -34,7 +34,12 @@ def own_maker(name: str) -> Callable[..., Task]:
             "its run. The command line needs a function that returns the environment, `--task module:function`."
         )
     function = import_function(name, returns="an environment")
-    hints = option_types(function)
+    try:
+        hints = option_types(function)
+    except ValueError:
+        raise ValueError(
+            f"{name} has no parameters to read: name a Python function that returns an environment."
+        ) from None
 
     @functools.wraps(function)
     def make(**options: Any) -> Task:
