@@ -38,7 +38,7 @@ class Root(NamedTuple):
 class Expected(NamedTuple):
     """An estimate of E[r + γ·V(s')] over the chance of a step (`spo.search.chance`)."""
 
-    mean: Float[Array, ""]
+    mean: Float[Array, ""]  # over the outcomes of the step
     variance: Float[Array, ""]  # of the estimate; 0 if it is exact
 
 
