@@ -59,9 +59,10 @@ def test_a_process_behind_the_others_finishes_its_interval(numbers: dict[str, in
         watched = Agreement(listener, iteration=4)
         with watched._changed:
             assert watched._changed.wait_for(lambda: watched._target == 6, 20)
-        with watched.passing_on(6):
-            assert not listener.agreed  # both agree with each other here, as after every interval
+        with pytest.raises(Terminated), watched.passing_on(6):
+            assert not listener.agreed  # the state is passed on first
     assert numbers[FOLDER + "0"] == 4
+    assert listener.agreed
 
 
 def test_a_process_that_has_just_finished_an_interval_drops_it_if_the_others_stop_before(numbers: dict[str, int]):
@@ -77,9 +78,13 @@ def test_a_process_that_has_just_finished_an_interval_drops_it_if_the_others_sto
 def test_a_process_that_passes_on_a_state_publishes_that_one(numbers: dict[str, int]):
     with listen(raises=False) as listener:
         watched = Agreement(listener, iteration=4)
-        with watched.passing_on(6):
-            numbers |= {FOLDER + "signal": signal.SIGTERM, FOLDER + "1": 4}
+
+        def decide() -> None:
+            numbers.update({FOLDER + "signal": signal.SIGTERM, FOLDER + "1": 4})
             with watched._changed:
                 assert watched._changed.wait_for(lambda: watched._target == 6, 20)
-            assert not listener.agreed
+
+        with pytest.raises(Terminated), watched.passing_on(6):
+            decide()
     assert numbers[FOLDER + "0"] == 6
+    assert listener.agreed

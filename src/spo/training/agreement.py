@@ -51,7 +51,10 @@ class Agreement:
 
     @contextlib.contextmanager
     def passing_on(self, iteration: int) -> Iterator[None]:
-        """Surrounds what is done with a complete state. Raises before it if all stop at the state before this one."""
+        """Surrounds what is done with a complete state.
+
+        Raises before it if all stop at the state before this one, and after it if all stop at this one.
+        """
         with self._changed:
             if self._published:
                 self._changed.wait_for(lambda: self._target is not None, DECISION_SECONDS)
@@ -63,7 +66,10 @@ class Agreement:
             yield
         finally:
             with self._changed:
-                self._updating = False
+                self._updating, decided = False, self._target is not None
+        if decided:  # after the processes have compared their signals
+            self._give_up()
+            self.listener.stop()
 
     def close(self) -> None:
         """Ends the watch."""
