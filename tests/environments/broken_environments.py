@@ -256,6 +256,7 @@ BROKEN = {
         "observation_spec is int64",
         "write jnp.int32",
     ),
+    "render_is_no_function": (lambda: corridor()._replace(render=3), "render must be a function", "leave it out"),
     "step_is_no_function": (lambda: corridor()._replace(step=None), "step must be a function", "pass the function"),
 }
 

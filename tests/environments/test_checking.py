@@ -97,6 +97,10 @@ def test_all_environments_of_a_task_are_checked_and_compared():
     check_environment(Task(valid, valid, valid))
     with pytest.raises(InvalidEnvironment, match="reward of reset must be a float32 array"):
         check_environment(Task(valid, corridor(reward=float_of(1.0)), valid))
+    with pytest.raises(InvalidEnvironment, match=r"must be a spo.types.Environment, got a Python float"):
+        check_environment(Task(valid, 2.5, valid))
+    with pytest.raises(InvalidEnvironment, match="name must be text"):
+        check_environment(valid._replace(name=3))
     other = corridor(state=lambda position: (position, position))
     with pytest.raises(InvalidEnvironment, match=re.escape("reset of task.train and of task.model differ")):
         check_environment(Task(valid, valid, other))

@@ -86,7 +86,8 @@ def check_environment(
         traces = _check_traces(environment)
         _check_steps(environment, traces, num_steps, max_steps_for_time_limit)
     except InvalidEnvironment as error:
-        raise InvalidEnvironment(f"{_title(environment)}: {error}") from None
+        sentence = " ".join(str(error).split())  # the text of a value may have several lines
+        raise InvalidEnvironment(f"{_title(environment)}: {sentence}") from None
     except Exception as error:  # such as a dictionary whose keys can't be sorted
         raise InvalidEnvironment(
             f"{_title(environment)}: its specs, states or time steps are no valid pytrees of arrays: {quote(error)}. "
@@ -97,8 +98,7 @@ def check_environment(
 def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> None:
     checked: list[Environment] = []
     for environment in task:
-        # Copies of one environment differ in the name at most.
-        if not any(environment.reset is other.reset and environment.step is other.step for other in checked):
+        if not any(_is_copy(environment, other) for other in checked):
             check_environment(environment, num_steps=num_steps, max_steps_for_time_limit=max_steps_for_time_limit)
             checked.append(environment)
     key = jax.random.key(0)
@@ -117,6 +117,11 @@ def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> No
             )
 
 
+def _is_copy(environment: Any, other: Environment) -> bool:
+    """Returns True if two environments have the same functions. Copies differ in the name at most."""
+    return isinstance(environment, Environment) and environment[:2] == other[:2]
+
+
 # --- Specs -----------------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +131,12 @@ def _check_specs(environment: Environment) -> None:
             raise InvalidEnvironment(
                 f"{name} must be a function, got {_describe(getattr(environment, name))}: pass the function itself."
             )
+    if not isinstance(environment.name, str):
+        raise InvalidEnvironment(f"name must be text, got {_describe(environment.name)}: leave it out or name it.")
+    if environment.render is not None and not callable(environment.render):
+        raise InvalidEnvironment(
+            f"render must be a function from a state to an image, got {_describe(environment.render)}: leave it out."
+        )
     _check_action_spec(environment.action_spec)
     leaves = _leaves("observation_spec", environment.observation_spec)
     if not leaves:
@@ -477,7 +488,8 @@ def _difference(root: str, expected: PyTree, found: PyTree, names: tuple[str, st
 
 
 def _title(environment: Environment) -> str:
-    return f"Environment {environment.name!r}" if environment.name else "Environment"
+    named = isinstance(environment.name, str) and environment.name
+    return f"Environment {environment.name!r}" if named else "Environment"
 
 
 def _describe(value: Any) -> str:
