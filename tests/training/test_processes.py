@@ -164,7 +164,7 @@ def test_a_signal_to_one_process_ends_all_with_one_checkpoint(tmp_path: Path, re
     finally:
         kill(*started)
     assert [process.returncode for process in started] == [143, 143], ends
-    assert f"Ended by SIGTERM: continue with `spo train --resume {folder}`." in ends[0][0]
+    assert f"Ended by SIGTERM: continue with `spo train --resume {folder} --distributed`." in ends[0][0]
     (iteration,) = checkpoints.iterations(folder / "checkpoints")  # the only one: none was due
     assert iteration == records(folder)[-1]["iteration"]
 
@@ -186,7 +186,7 @@ def test_a_signal_ends_all_processes_during_an_interval_of_minutes(tmp_path: Pat
         kill(*started)
     assert [process.returncode for process in started] == [143, 143], ends
     assert time.monotonic() - start_time < 30
-    assert f"Ended by SIGTERM: continue with `spo train --resume {folder}`." in ends[0][0]
+    assert f"Ended by SIGTERM: continue with `spo train --resume {folder} --distributed`." in ends[0][0]
     assert checkpoints.iterations(folder / "checkpoints") == [0]
 
 

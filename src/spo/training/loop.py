@@ -402,7 +402,8 @@ def _saving_on_failure(
     if folder is None:
         yield
         return
-    resume = f"continue with `{folder.resume_command}`."
+    together = " --distributed" if jax.process_count() > 1 else ""
+    resume = f"continue with `{folder.resume_command}{together}`."
     try:
         yield
     except (KeyboardInterrupt, signals.Terminated) as error:
