@@ -128,6 +128,16 @@ def test_results_and_errors_of_a_call_are_those_of_the_function():
         interruptible(divmod, 1, 0)
 
 
+def test_a_call_in_the_background_returns_at_once():
+    released = threading.Event()
+    outcome = signals.in_background(released.wait, 20)
+    assert not outcome.done()
+    released.set()
+    assert outcome.result()
+    with pytest.raises(ZeroDivisionError):
+        signals.in_background(divmod, 1, 0).result()
+
+
 # --- Runs -------------------------------------------------------------------------------------------------------------
 
 

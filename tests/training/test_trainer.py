@@ -1,12 +1,13 @@
-"""Tests of the trainer's schedule."""
+"""Tests of the trainer: its schedule, and programs that are compiled ahead."""
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spo.training.experiment import EvaluationConfig
-from spo.training.trainer import Schedule, make_schedule
+from spo.training.trainer import Schedule, Trainer, make_schedule
 from training.tiny_run import tiny_experiment
 
 
@@ -49,3 +50,16 @@ def test_a_resumed_run_has_the_remaining_intervals():
     assert list(schedule.intervals_after(0)) == [1, 2, 3, 4]
     assert list(schedule.intervals_after(6)) == [3, 4]
     assert list(schedule.intervals_after(12)) == []
+
+
+def test_a_program_compiled_ahead_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch):
+    trainer = Trainer(tiny_experiment())
+    trainer.compile_ahead()
+    state = trainer.init(jax.random.key(0))
+    ahead = trainer._compiling["run"].result()
+    monkeypatch.setattr(trainer, "run_fn", None)  # nothing is left to compile
+    _, metrics, _ = trainer.run(state)
+    assert trainer._executables["run"] is ahead
+    assert all(np.all(np.isfinite(value)) for value in metrics.values())
+    trainer.compile_ahead()
+    assert not trainer._compiling, "a compiled program is not compiled again"

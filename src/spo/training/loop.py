@@ -98,6 +98,8 @@ def run(
             _start(trainer, folder, sink, progress)
             with memory.explaining(lambda: trainer.abstract_state):
                 if state is None:
+                    if jax.default_backend() == "gpu" and jax.process_count() == 1:
+                        trainer.compile_ahead()  # during the first evaluation: GPU programs take long to compile
                     state = _init(trainer, folder)
                     state = _evaluate(trainer, state, log)
                     _update(checkpointer, state, agreement)

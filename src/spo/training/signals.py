@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
@@ -114,6 +114,32 @@ def interruptible(
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments, **options)
+    outcome, thread = _start(function, *arguments, **options)
+    try:
+        return outcome.result()
+    except (KeyboardInterrupt, Terminated) as error:
+        number = error.number if isinstance(error, Terminated) else signal.SIGINT
+        atexit.register(_exit_while_running, [thread, *_background], 128 + number)
+        raise
+
+
+#: Threads of `in_background`.
+_background: list[threading.Thread] = []
+
+
+def in_background(
+    function: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
+) -> Future[Result]:
+    """Starts a call in another thread. The process ends after it, unless a signal ends an interruptible call."""
+    outcome, thread = _start(function, *arguments, **options)
+    _background.append(thread)
+    atexit.register(thread.join)
+    return outcome
+
+
+def _start(
+    function: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
+) -> tuple[Future[Result], threading.Thread]:
     outcome: Future[Result] = Future()
 
     def work() -> None:
@@ -124,17 +150,12 @@ def interruptible(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    try:
-        return outcome.result()
-    except (KeyboardInterrupt, Terminated) as error:
-        number = error.number if isinstance(error, Terminated) else signal.SIGINT
-        atexit.register(_exit_while_running, thread, 128 + number)
-        raise
+    return outcome, thread
 
 
-def _exit_while_running(thread: threading.Thread, code: int) -> None:
-    """Ends the process at once if the thread still runs: a C++ library aborts if Python ends before its threads."""
-    if thread.is_alive():
+def _exit_while_running(threads: Sequence[threading.Thread], code: int) -> None:
+    """Ends the process at once if a thread still runs: a C++ library aborts if Python ends before its threads."""
+    if any(thread.is_alive() for thread in threads):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()

@@ -8,6 +8,7 @@ vmapped axis inside each device. Leaves of a learner are [seed, ...] and leaves 
 import functools
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +25,7 @@ from spo.networks.config import make_architecture
 from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
-from spo.training.signals import interruptible
+from spo.training.signals import in_background, interruptible
 from spo.training.tasks import make_task
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
 
@@ -71,6 +72,7 @@ class Trainer:
         #: (learner, key, number of episodes, use_search, greedy) -> Episodes [seed, episode]
         self.evaluate_fn = jit_evaluate(self.algorithm, self.task.evaluation, self.mesh, experiment.num_seeds)
         self._executables: dict[Any, Callable[..., Any]] = {}
+        self._compiling: dict[Any, Future[Callable[..., Any]]] = {}
 
     @property
     def num_devices(self) -> int:
@@ -85,6 +87,16 @@ class Trainer:
         """Returns the kind and the number of parameters of the network, as a line for people."""
         count = count_parameters(self.abstract_state.learner.params) // self.experiment.num_seeds
         return describe_network(self.setting.architecture, self.experiment.network.kind, count)
+
+    def compile_ahead(self) -> None:
+        """Starts to compile the program of an interval in another thread. Other programs can be compiled meanwhile."""
+
+        def compile_run() -> Callable[..., Any]:
+            lowered = self.run_fn.lower(self.abstract_state, self.schedule.iterations_per_interval)
+            return lowered.compile(compiler_options=self._compiler_options())
+
+        if "run" not in self._executables:
+            self._compiling["run"] = in_background(compile_run)
 
     def init(self, key: PRNGKey) -> TrainState:
         """Returns the state before the first iteration."""
@@ -116,13 +128,19 @@ class Trainer:
     def _compile(self, name: Any, function: Any, *arguments: Any) -> Callable[..., Any]:
         if name not in self._executables:
             start = time.perf_counter()
-            options = None
-            if self.deterministic and jax.default_backend() == "gpu":
-                # Also keeps XLA from choosing kernels by measured speed, which differs between compilations.
-                options = {"xla_gpu_deterministic_ops": True}
-            self._executables[name] = interruptible(function.lower(*arguments).compile, compiler_options=options)
+            if name in self._compiling:
+                self._executables[name] = interruptible(self._compiling.pop(name).result)
+            else:
+                lowered = function.lower(*arguments)
+                self._executables[name] = interruptible(lowered.compile, compiler_options=self._compiler_options())
             self.compile_seconds += time.perf_counter() - start
         return self._executables[name]
+
+    def _compiler_options(self) -> dict[str, Any] | None:
+        if not self.deterministic or jax.default_backend() != "gpu":
+            return None
+        # Also keeps XLA from choosing kernels by measured speed, which differs between compilations.
+        return {"xla_gpu_deterministic_ops": True}
 
 
 def _filling_masks(algorithm: Algorithm, environment: Environment) -> Algorithm:
