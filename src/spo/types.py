@@ -100,6 +100,9 @@ class Environment(NamedTuple):
     name: str = ""
     #: None: `spo render` has no pictures to show.
     render: Callable[[State], Any] | None = None
+    #: True: a rollout computes a reset at every step. False: it first waits to see whether an episode ended, which
+    #: takes a GPU longer than a few small operations.
+    cheap_reset: bool = False
 
 
 class Task(NamedTuple):

@@ -225,3 +225,19 @@ jax.tree.map(np.testing.assert_array_equal, sharded, plain)
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_cheap_reset_is_computed_without_a_condition():
+    """The same steps as with a condition, which a GPU would have to wait for."""
+    env = counting(2)
+    cheap, keys = env._replace(cheap_reset=True), jax.random.split(jax.random.key(0), 3)
+    state, _ = jax.vmap(env.reset)(keys)
+    actions = jnp.ones(3, jnp.int32)
+    results, conditions = [], []
+    for one in (env, cheap):
+        step = jax.vmap(auto_reset(one))
+        first, _ = step(keys, state, actions)
+        results.append(step(keys, first, actions))
+        conditions.append("cond[" in str(jax.make_jaxpr(step)(keys, state, actions)))
+    jax.tree.map(np.testing.assert_array_equal, *results)
+    assert conditions == [True, False]

@@ -133,6 +133,7 @@ def make_rubiks_cube(
         observation_spec=jax.ShapeDtypeStruct((NUM_FACES, size, size), jnp.int8),
         action_spec=DiscreteActions(len(table)),
         render=render,
+        cheap_reset=True,
     )
 
 

@@ -65,7 +65,7 @@ def auto_reset(env: Environment) -> Callable[[PRNGKey, State, Action], tuple[Sta
     If the episode ended, the state returned is a fresh one, drawn by `env.reset` with its own key. Like every step
     function, it is written for one environment; `env.reset` gives the first state.
     """
-    restart_where_ended = _restart_where(env.reset)
+    restart_where_ended = _restart_where(env.reset, env.cheap_reset)
 
     def step(key: PRNGKey, state: State, action: Action) -> tuple[State, AutoResetStep]:
         key_step, key_reset = jax.random.split(key)
@@ -76,13 +76,16 @@ def auto_reset(env: Environment) -> Callable[[PRNGKey, State, Action], tuple[Sta
     return step
 
 
-def _restart_where(reset: Callable[[Any], PyTree]) -> Callable[[Bool[Array, "*batch"], Any, PyTree], PyTree]:
+def _restart_where(
+    reset: Callable[[Any], PyTree], always: bool
+) -> Callable[[Bool[Array, "*batch"], Any, PyTree], PyTree]:
     """Returns `(ended, keys, current) -> reset(keys)` where ended, else `current`, for `ended.ndim` batch axes.
 
     Under `vmap`, a `cond` becomes a select that computes both sides, and a reset may cost more than a step (a physics
     engine's warm-up, a level generator). The batching rule therefore moves the batch inside: for any number of mapped
     axes, one `cond` skips all resets if no episode ended. A step in which one ended computes every reset. With B
-    environments and episodes of mean length L, this is at most a fraction B / L of the steps.
+    environments and episodes of mean length L, this is at most a fraction B / L of the steps. With `always`, there is
+    no `cond`: every step computes every reset.
     """
 
     @custom_vmap
@@ -90,6 +93,8 @@ def _restart_where(reset: Callable[[Any], PyTree]) -> Callable[[Bool[Array, "*ba
         def select(fresh: Shaped[Array, "..."], old: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
             return jnp.where(ended.reshape(ended.shape + (1,) * (old.ndim - ended.ndim)), fresh, old)
 
+        if always:
+            return jax.tree.map(select, reset(keys), current)
         # The select is inside the branch: even a constant of `reset` then has the type of the value it replaces, as
         # `shard_map` requires of a `cond`.
         return jax.lax.cond(jnp.any(ended), lambda: jax.tree.map(select, reset(keys), current), lambda: current)
@@ -99,7 +104,7 @@ def _restart_where(reset: Callable[[Any], PyTree]) -> Callable[[Bool[Array, "*ba
         def batch(leaf: Shaped[Array, "..."], is_batched: bool) -> Shaped[Array, "..."]:
             return leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
 
-        chosen = _restart_where(jax.vmap(reset))(*jax.tree.map(batch, arguments, tuple(in_batched)))
+        chosen = _restart_where(jax.vmap(reset), always)(*jax.tree.map(batch, arguments, tuple(in_batched)))
         return chosen, jax.tree.map(lambda _: True, chosen)
 
     return restart
