@@ -58,7 +58,7 @@ _CONTINUOUS: dict[str, Any] = {
         rollout_length=32,
         initial_temperature=10.0,
         temperature_kl_bound=0.2,
-        # A physics step takes long to compile and does not run faster when it is unrolled.
+        # Brax's own physics takes long to compile and does not run faster when it is unrolled.
         search=SearchConfig(**PAPER_INFERENCE, unroll=1),
     ),
     "ppo": PPOConfig(
@@ -104,7 +104,7 @@ _CONTINUOUS: dict[str, Any] = {
 
 #: name -> task, configurations for its kind of actions, and changes for this task alone, by algorithm
 _PAPER: dict[str, tuple[str, dict[str, Any], dict[str, dict[str, Any]]]] = {
-    "paper/ant": ("brax/ant", _CONTINUOUS, {}),
+    "paper/ant": ("brax/ant", _CONTINUOUS, {"spo": {"search": SearchConfig(**PAPER_INFERENCE)}}),
     "paper/halfcheetah": ("brax/halfcheetah", _CONTINUOUS, {}),
     "paper/humanoid": ("brax/humanoid", _CONTINUOUS, {}),
     "paper/boxoban": ("boxoban/unfiltered", _DISCRETE, {"smc_ent": {"reward_scale": 1.0}}),

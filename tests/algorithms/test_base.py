@@ -79,3 +79,14 @@ def test_a_split_over_devices_is_even():
 def test_vmap_over_several_axes():
     x = np.arange(24.0).reshape(2, 3, 4)
     np.testing.assert_allclose(vmap_over(jnp.sum, 2)(x), x.sum(axis=2))
+
+
+def test_vmap_over_keeps_arguments_that_are_not_mapped():
+    x, y = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones((2, 3, 4))}, np.arange(4.0)
+
+    def function(tree: dict, vector: jax.Array) -> dict:
+        return {"sum": tree["a"] + jnp.sum(vector * tree["b"]), "same": tree["b"]}
+
+    results = vmap_over(function, 2, in_axes=(0, None))(x, y)
+    np.testing.assert_allclose(results["sum"], x["a"] + 6.0)
+    np.testing.assert_allclose(results["same"], x["b"])

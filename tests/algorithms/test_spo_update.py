@@ -139,7 +139,9 @@ def policy_terms(
     kls = {"mean": 0.5 * ((mean_old - mean) / scale_old) ** 2, "scale": 0.5 * (ratio - 1 - np.log(ratio))}
     kl_gradients = {"mean": {"mean": (mean - mean_old) / scale_old**2}, "scale": {"log_scale": 1 - ratio}}
     # Of the squashed Gaussian, estimated at its mean.
-    entropy = np.sum(0.5 * np.log(2 * np.pi * np.e) + np.log(scale) + np.log(1 - np.tanh(mean) ** 2))
+    z = np.linspace(-6.0, 6.0, 1201)[:, None]  # the mean of log d/du tanh(u), u = mean + scale z, as a fine sum
+    log_slope = np.average(np.log(1 - np.tanh(mean + scale * z) ** 2), axis=0, weights=np.exp(-(z[:, 0] ** 2) / 2))
+    entropy = np.sum(0.5 * np.log(2 * np.pi * np.e) + np.log(scale) + log_slope)
     return loss, gradient, kls, kl_gradients, entropy
 
 

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from spo.distributions import Gaussian, categorical
-from spo.networks import boxoban_architecture, cube_architecture, make_network, mlp_architecture, paper_architecture
+from spo.networks import (
+    actor_critic,
+    boxoban_architecture,
+    cube_architecture,
+    make_network,
+    mlp_architecture,
+    paper_architecture,
+)
 from spo.networks.torsos import MLP, CubeTorso, ResNet
 from spo.types import ContinuousActions, DiscreteActions
 
@@ -193,6 +200,32 @@ def test_both_returns_the_outputs_of_actor_and_critic(name):
     jax.tree.map(np.testing.assert_array_equal, policy, network.actor(params, observation, None))
     np.testing.assert_array_equal(value, network.critic(params, observation))
     assert value.shape == ()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_in_turn_returns_the_same(name):
+    network, spec, params = small(name)
+    observation = observations(KEY, spec)
+    outputs = (network.in_turn(params, observation, None), network.both(params, observation, None))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), *outputs)
+    assert network.separate == (name in ("brax", "tree"))
+
+
+def test_stacked_torsos_are_two_torsos(monkeypatch):
+    """A GPU evaluates both torsos in one batched product per layer: the same outputs and gradients."""
+    network, spec, params = small("brax")
+    monkeypatch.setattr(actor_critic, "torsos_in_turn", actor_critic.stacked_torsos)
+    _, actions, architecture = SMALL["brax"]
+    stacked, batch = make_network(spec, actions, architecture(jnp.float32)), observations(KEY, spec, 5)
+
+    def loss(network, params):
+        policies, values = jax.vmap(lambda observation: network.both(params, observation, None))(batch)
+        return jnp.sum(policies.mean * policies.scale) + jnp.sum(values**2)
+
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, *(jax.value_and_grad(functools.partial(loss, one))(params) for one in (stacked, network)))
+    row = jax.tree.map(lambda leaf: leaf[0], batch)
+    assert len(products(stacked.both, params, row, None)) < len(products(network.both, params, row, None))
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,36 @@ def draw_root_noise(
 ) -> tuple[Float[Array, "T E A"], ...]:
     """Returns logarithms of Gamma(alpha) variables, which are Dirichlet noise once normalised; () if its weight is 0.
 
-    They are drawn by rejection, a loop of small kernels. Drawn at once for all searches of a rollout, they cost little.
+    All searches of a rollout get theirs at once: on a GPU, small kernels cost by their number.
     """
-    return () if exploration_weight == 0 else (jax.random.loggamma(key, alpha, (length, num_envs, num_actions)),)
+    return () if exploration_weight == 0 else (draw_log_gammas(key, alpha, (length, num_envs, num_actions)),)
+
+
+#: Candidates per Gamma variable. The first one is accepted with a probability of at least 0.95 (shape 1), so that none
+#: of them is with one of at most 1e-8.
+_GAMMA_CANDIDATES = 6
+
+
+def draw_log_gammas(key: PRNGKey, alpha: float, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Returns logarithms of Gamma(alpha) variables, by the rejection method of Marsaglia and Tsang (2000).
+
+    With x normal and v = (1 + x / √(9d))³, d·v has the distribution Gamma(d + 1/3), if v is accepted. `jax.random`
+    draws until all are accepted, in a loop whose end the host must wait for. Here all candidates are drawn at once, and
+    the first accepted one counts. If none is, v = 1. An alpha below 1 is drawn as Gamma(alpha + 1) · U^(1/alpha).
+    """
+    key_normal, key_uniform, key_boost = jax.random.split(key, 3)
+    d = alpha + 1.0 - 1.0 / 3.0
+    x = jax.random.normal(key_normal, (_GAMMA_CANDIDATES, *shape))
+    root = jnp.maximum(1.0 + x / jnp.sqrt(9.0 * d), 0.0)
+    log_v = 3.0 * jnp.log(root)
+    # 1 - U instead of U: U may be 0 and is never 1.
+    log_uniform = jnp.log1p(-jax.random.uniform(key_uniform, x.shape))
+    accepted = (root > 0.0) & (log_uniform < 0.5 * x**2 + d * (1.0 - root**3 + log_v))
+    chosen = jnp.zeros(shape)
+    for candidate in reversed(range(_GAMMA_CANDIDATES)):
+        chosen = jnp.where(accepted[candidate], log_v[candidate], chosen)
+    boost = jnp.log1p(-jax.random.uniform(key_boost, shape)) / alpha
+    return jnp.log(d) + chosen + boost
 
 
 def environment_model(
@@ -205,7 +232,7 @@ def environment_model(
         with jax.named_scope("simulate"):
             state, timestep = environment.step(key, state, network.distribution.to_environment(action))
         with jax.named_scope("network"):
-            prior, value = network.both(params, timestep.observation, timestep.action_mask)
+            prior, value = network.in_turn(params, timestep.observation, timestep.action_mask)
         return ModelOutput(
             state=state,
             prior=prior,

@@ -75,6 +75,8 @@ def separate_torsos(
     torso: nn.Module, policy_head: nn.Module, value_head: nn.Module, distribution: Distribution
 ) -> ActorCritic:
     """Returns an actor and a critic with two torsos of the same shape, without shared parameters."""
+    # On a GPU, one product of two pairs of matrices takes little longer than one of one pair. A CPU gains nothing.
+    apply_torsos = stacked_torsos if jax.default_backend() == "gpu" else torsos_in_turn
 
     def init(key: PRNGKey, observation_spec: ObservationSpec) -> ActorCriticParams:
         key_actor, key_critic = jax.random.split(key)
@@ -91,16 +93,26 @@ def separate_torsos(
     def critic(params: ActorCriticParams, observation: Observation) -> Any:
         return apply_chain(torso, value_head, params.critic, observation)
 
-    return ActorCritic(
-        init=init,
-        actor=actor,
-        critic=critic,
-        both=lambda params, observation, action_mask: (
-            actor(params, observation, action_mask),
-            critic(params, observation),
-        ),
-        distribution=distribution,
-    )
+    def both(params: ActorCriticParams, observation: Observation, action_mask: ActionMask) -> tuple[Any, Any]:
+        features = apply_torsos(torso, params.actor["torso"], params.critic["torso"], observation)
+        policy = policy_head.apply({"params": params.actor["head"]}, features[0], action_mask)
+        return policy, value_head.apply({"params": params.critic["head"]}, features[1])
+
+    return ActorCritic(init=init, actor=actor, critic=critic, both=both, distribution=distribution, separate=True)
+
+
+def torsos_in_turn(torso: nn.Module, first: PyTree[Array], second: PyTree[Array], inputs: Any) -> tuple[Any, Any]:
+    """Returns the features of one torso with two sets of parameters."""
+    return torso.apply({"params": first}, inputs), torso.apply({"params": second}, inputs)
+
+
+def stacked_torsos(torso: nn.Module, first: PyTree[Array], second: PyTree[Array], inputs: Any) -> tuple[Any, Any]:
+    """Computes `torsos_in_turn` in one pass: each layer is one batched product of both sets of parameters."""
+    if not jax.tree.leaves(first):
+        return torsos_in_turn(torso, first, second, inputs)
+    stacked = jax.tree.map(lambda *pair: jnp.stack(pair), first, second)
+    features = jax.vmap(lambda params: torso.apply({"params": params}, inputs))(stacked)
+    return jax.tree.map(lambda x: x[0], features), jax.tree.map(lambda x: x[1], features)
 
 
 def make_network(

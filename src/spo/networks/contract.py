@@ -37,6 +37,17 @@ class ActorCritic(NamedTuple):
     both: Callable[[ActorCriticParams, Observation, ActionMask], tuple[Any, Float[Array, ""]]]
     #: family of the action distribution
     distribution: Distribution
+    #: True if actor and critic share no layers
+    separate: bool = False
+
+    def in_turn(self, params: ActorCriticParams, observation: Observation, action_mask: ActionMask) -> tuple[Any, Any]:
+        """Computes `both` by the actor and then by the critic, if they share no layers.
+
+        It is faster than `both` for thousands of observations: one network then occupies a GPU.
+        """
+        if not self.separate:
+            return self.both(params, observation, action_mask)
+        return self.actor(params, observation, action_mask), self.critic(params, observation)
 
 
 class QNetwork(NamedTuple):

@@ -153,7 +153,9 @@ class StickerLayer(nn.Module):
         bias = self.param("bias", nn.initializers.zeros_init(), (self.width,))
         by_sticker = kernel.reshape(stickers.size, self.embedding_size, self.width)
         composed = jnp.einsum("ce,sew->scw", embedding, by_sticker).reshape(-1, self.width)
-        one_hot = jax.nn.one_hot(jnp.ravel(stickers), self.num_colours, dtype=self.dtype)
+        # A select instead of a conversion: XLA would write the comparison and its conversion to memory, one by one.
+        is_colour = jnp.ravel(stickers)[:, None] == jnp.arange(self.num_colours)[None, :]
+        one_hot = jnp.where(is_colour, jnp.ones((), self.dtype), jnp.zeros((), self.dtype))
         return jnp.ravel(one_hot) @ composed.astype(self.dtype) + bias.astype(self.dtype)
 
 
