@@ -245,8 +245,10 @@ def fuzz_corruptions(root: Path, num_corruptions: int, seed: int) -> int:
                     outcomes[f"{name}: {check(operation, known, trial)}"] += 1
                 except Violation as error:
                     violations += 1
-                    print(f"VIOLATION: case {seed}-{number}, {name} after {'; '.join(damages)}: {error}")
+                    print(f"VIOLATION: case {seed}-{number}, {name} after {'; '.join(damages)}: {error}", flush=True)
             shutil.rmtree(trial.parent)
+            if (number + 1) % 100 == 0:
+                print(f"{number + 1} damaged folders, {violations} violations", flush=True)
     seconds = time.perf_counter() - started
     print(f"{num_corruptions} damaged folders in {seconds:.0f} s: {violations} violations")
     for name, count in sorted(outcomes.items()):
