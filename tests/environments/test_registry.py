@@ -1,6 +1,7 @@
 """Environments by name, and error messages for wrong names and options."""
 
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -127,3 +128,11 @@ def test_importing_the_registry_imports_no_simulator():
 def test_options_that_would_fill_the_memory_or_have_another_type_are_refused(name, options, words):
     with pytest.raises(ValueError, match=words):
         make(name, **options)
+
+
+@pytest.mark.parametrize("name", ["subprocess:getoutput", "os:system", "spo.cli:main"])
+def test_a_name_from_a_file_calls_no_function_of_another_library(name: str, tmp_path: Path):
+    """The options are those of a run folder: whoever sends one must not start a program."""
+    with pytest.raises(ValueError, match=r"so it makes no environment|a function of spo itself"):
+        make(name, command=f"touch {tmp_path / 'started'}")
+    assert not list(tmp_path.iterdir())

@@ -34,6 +34,7 @@ def own_maker(name: str) -> Callable[..., Task]:
             "its run. The command line needs a function that returns the environment, `--task module:function`."
         )
     function = import_function(name, returns="an environment")
+    _refuse_foreign(name, function)
     try:
         hints = option_types(function)
     except ValueError:
@@ -48,6 +49,30 @@ def own_maker(name: str) -> Callable[..., Task]:
         return to_task(calling_from_current_folder(function)(**given), f"The function {name} returned")
 
     return make
+
+
+def _refuse_foreign(name: str, function: Callable[..., Any]) -> None:
+    """Raises ValueError for a function of a module that uses nothing of this package.
+
+    The name and its options may come from a file. Without this rule, that file could call any function of any library,
+    such as one that starts a program.
+    """
+    inner = function.func if isinstance(function, functools.partial) else function
+    inner = inner.__init__ if inspect.isclass(inner) else inspect.unwrap(inner)
+    names = getattr(getattr(inner, "__func__", inner), "__globals__", {})
+    package = __name__.partition(".")[0]
+
+    def is_of_package(value: Any) -> bool:
+        module = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        return isinstance(module, str) and module.partition(".")[0] == package
+
+    if names.get("__name__", "").partition(".")[0] == package:
+        raise ValueError(f"{name} is a function of {package} itself: `spo envs` lists the names of its environments.")
+    if not any(map(is_of_package, list(names.values()))):
+        raise ValueError(
+            f"{name} is not called: its module imports nothing of {package}, so it makes no environment. Import what "
+            f"the function needs, such as {package}.types.Environment, at the top of the module."
+        )
 
 
 def option_types(function: Callable[..., Any]) -> dict[str, Any]:
