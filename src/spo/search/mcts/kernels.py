@@ -249,13 +249,11 @@ def backup(tree: Tree, edges: Edges, output: Any, interpret: bool) -> Tree:
     return tree._replace(**dict(zip(CHANGED, changed, strict=True)))
 
 
-class _Step(NamedTuple):
-    """An edge on the path, with the child's value after its update, and the return from the child on."""
+class _Climb(NamedTuple):
+    """An edge of the path, the value of its child after the update, and the return from the child on."""
 
-    parent: Any
+    node: Any
     action: Any
-    reward: Any
-    discount: Any
     child_value: Any
     returns: Any
 
@@ -275,26 +273,28 @@ def _backup_kernel(num_actions: int, *refs: Any) -> None:
     changed["children_rewards"][node, action] = reward
     changed["children_discounts"][node, action] = discount
 
-    def update(step: _Step) -> tuple[Any, Any]:
-        """Updates the parent and the edge; returns the parent's value and the return from the parent on."""
-        parent, action = step.parent, step.action
-        returns = step.reward + step.discount * step.returns
-        count = changed["node_visits"][parent]
-        mean = (changed["node_values"][parent] * count + returns) / (count + 1.0)
-        changed["node_values"][parent] = mean
-        changed["node_visits"][parent] = count + 1
-        changed["children_values"][parent, action] = step.child_value
-        changed["children_visits"][parent, action] = changed["children_visits"][parent, action] + 1
-        return mean, returns
+    def update(edge: _Climb, reward: Any, discount: Any) -> _Climb:
+        """Updates an edge and the node where it begins; returns the edge that leads to this node."""
+        node, action = edge.node, edge.action
+        # Everything is read before it is used: the numbers of a level arrive together.
+        above, action_above = changed["parents"][node], changed["action_from_parent"][node]
+        count, mean = changed["node_visits"][node], changed["node_values"][node]
+        edge_count = changed["children_visits"][node, action]
+        returns = reward + discount * edge.returns
+        mean = (mean * count + returns) / (count + 1.0)
+        changed["node_values"][node] = mean
+        changed["node_visits"][node] = count + 1
+        changed["children_values"][node, action] = edge.child_value
+        changed["children_visits"][node, action] = edge_count + 1
+        return _Climb(above, action_above, mean, returns)
 
-    def climb(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        index, value, returns = carry
-        parent, action = changed["parents"][index], changed["action_from_parent"][index]
-        reward, discount = changed["children_rewards"][parent, action], changed["children_discounts"][parent, action]
-        return (parent, *update(_Step(parent, action, reward, discount, value, returns)))
+    def climb(edge: _Climb) -> _Climb:
+        place = (edge.node, edge.action)
+        return update(edge, changed["children_rewards"][place], changed["children_discounts"][place])
 
-    first = (node, *update(_Step(node, action, reward, discount, value, value)))
-    jax.lax.while_loop(lambda carry: carry[0] != ROOT, climb, first)
+    jax.lax.while_loop(
+        lambda edge: edge.node != NOTHING, climb, update(_Climb(node, action, value, value), reward, discount)
+    )
 
 
 # --- Calls ------------------------------------------------------------------------------------------------------------
