@@ -26,7 +26,6 @@ def grow_trees(
     invalid_actions: Array | None,
     extra_data: Any = None,
     implementation: Implementation | None = None,
-    unroll: int = 1,
 ) -> Tree:
     """Returns the trees after `num_simulations` simulations. Random keys are split in mctx's order."""
     if invalid_actions is None:
@@ -57,7 +56,7 @@ def grow_trees(
         tree = backup(tree._replace(embeddings=stored), Edges(edges.node, edges.action, child), output)
         return key, tree
 
-    return jax.lax.fori_loop(0, num_simulations, simulate, (rng_key, tree), unroll=unroll)[1]
+    return jax.lax.fori_loop(0, num_simulations, simulate, (rng_key, tree))[1]
 
 
 def _take(roots: Integer[Array, " B"], nodes: Integer[Array, " B"], embeddings: Array) -> Array:
