@@ -1,22 +1,22 @@
-"""Time of a step of Ant with its spring physics in one kernel, compared with Brax's own step in the same run.
+"""Time of a step with spring physics in one kernel, compared with Brax's own step in the same run.
 
-Every program computes the same: some steps of a batch of ants inside one compiled scan, with actions drawn beforehand
-and without resets. It returns observations, rewards and ends, so the compiler cannot remove them.
+Every program computes the same: some steps of a batch of environments inside one compiled scan, with actions drawn
+beforehand and without resets. It returns observations, rewards and ends, so the compiler cannot remove them.
 
 Each row also has the deviation of one step from Brax's in full precision, from states that random play has reached.
 Brax's default lets a GPU round the moments on its bodies to the ten bits of TF32, before they are multiplied by the
 inertia. The kernel is tried in several shapes at the first batch; the fastest is used for the others.
 
     python benchmarks/physics.py --out results/physics.json      # for a GPU
-    python benchmarks/physics.py --tiny                          # seconds on a CPU, the kernel interpreted
+    python benchmarks/physics.py --tiny --environments ant       # on a CPU, the kernel interpreted
 """
 
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,21 +26,25 @@ from brax import envs
 from rich.console import Console
 from rich.table import Table
 
-from spo.environments.spring import from_brax, fused_environment
+from spo.environments.spring import fused_environment
 
 
 @dataclass(frozen=True)
 class Options:
-    """Times a step of Brax's Ant: Brax's physics, the fused physics by XLA, and the fused physics as one kernel."""
+    """Times a step of Brax's environments: Brax's physics, the fused physics by XLA, and the same as one kernel."""
 
+    environments: tuple[str, ...] = ("ant", "halfcheetah", "humanoid")
+    """Names in Brax."""
+    implementations: tuple[Literal["brax", "kernel", "xla"], ...] = ("brax", "kernel", "xla")
+    """What is timed."""
     out: Path | None = None
     """File for the rows, as JSON."""
     tiny: bool = False
     """A small batch and few steps, for a CPU. Only the ratios are meaningful."""
     batches: tuple[int, ...] = (16384, 65536, 1024)
     """Batch sizes. A search of 1024 roots with 16 particles steps 16384 environments at once."""
-    blocks: tuple[str, ...] = ("32x4", "16x2", "8x1", "64x8", "32x2", "64x4")
-    """Shapes of the kernel: environments per program x warps of 32 threads. An ant takes four threads."""
+    warps: tuple[int, ...] = (4, 2, 1, 8)
+    """Warps of 32 threads per program of the kernel. Ant takes four threads, HalfCheetah and Humanoid two."""
     steps: int = 20
     """Steps per call."""
     repeats: int = 5
@@ -57,19 +61,17 @@ class Program(NamedTuple):
     from_brax: Callable[[Any], Any]  # of the pipeline's state
 
 
-def kernel_programs(brax_env: Any, blocks: Iterable[str]) -> list[Program]:
+def kernel_programs(brax_env: Any, warps: Iterable[int]) -> list[Program]:
     implementation = "pallas" if jax.default_backend() == "gpu" else "interpret"
-    shapes = [(block, *map(int, block.split("x"))) for block in blocks]
     return [
-        fused_program(
-            brax_env, f"kernel {block}", implementation=implementation, block_size=block_size, num_warps=num_warps
-        )
-        for block, block_size, num_warps in shapes
+        fused_program(brax_env, f"kernel {num_warps}", implementation=implementation, num_warps=num_warps)
+        for num_warps in warps
     ]
 
 
 def fused_program(brax_env: Any, name: str, **options: Any) -> Program:
-    return Program(name, fused_environment(brax_env, **options).step, from_brax)
+    fused = fused_environment(brax_env, **options)
+    return Program(name, fused.step, fused.from_brax)
 
 
 class Played(NamedTuple):
@@ -131,63 +133,90 @@ def row_of(program: Program, setting: Setting, repeats: int) -> dict:
 
 
 def main(options: Options) -> None:
-    began = time.perf_counter()
-    batches, blocks, num_steps, repeats = options.batches, options.blocks, options.steps, options.repeats
     if options.tiny:
-        batches, blocks, num_steps, repeats = (64,), ("64x1",), 5, 20
-
-    brax_env = envs.get_environment("ant", backend="spring")
-    brax_program = Program("brax", brax_env.step, lambda pipeline_state: pipeline_state)
-    xla_program = fused_program(brax_env, "xla", implementation="xla")
-    kernels = kernel_programs(brax_env, blocks)
-    starts = jax.jit(jax.vmap(brax_env.reset))(jax.random.split(jax.random.key(0), max(batches)))
-
+        options = replace(options, batches=(64,), warps=(4,), steps=5, repeats=20)
     console = Console()
-    rows: list[dict] = []
+    timing = Timing(options, console, time.perf_counter(), rows=[])
+    for name in options.environments:
+        time_environment(name, timing)
+    print_rows(console, timing.rows)
 
-    def time_program(program: Program, setting: Setting) -> None:
-        elapsed, batch = time.perf_counter() - began, setting.actions.shape[1]
-        console.print(f"[dim]{elapsed:.0f} s: {program.implementation}, batch {batch}")
-        row = {"implementation": program.implementation, "batch": batch}
-        if elapsed > options.seconds:
-            row["error"] = f"not run after {elapsed:.0f} s"
-        else:
-            try:
-                row = row_of(program, setting, repeats)
-            except Exception as error:  # a shape that does not compile must not stop the others
-                row["error"] = f"{type(error).__name__}: {error}"[:2000]
-                console.print(row["error"][:300], markup=False)
-        rows.append({**row, **provenance()})
-        write_rows(rows, options.out)  # after every row: the run may be stopped
 
+class Timing(NamedTuple):
+    options: Options
+    console: Console
+    began: float
+    rows: list[dict]
+
+
+def time_environment(name: str, timing: Timing) -> None:
+    """Times all implementations of one environment."""
+    options = timing.options
+    brax_env = envs.get_environment(name, backend="spring")
+    brax_program = Program("brax", brax_env.step, lambda pipeline_state: pipeline_state)
+    kernels = kernel_programs(brax_env, options.warps) if "kernel" in options.implementations else []
+    starts = jax.jit(jax.vmap(brax_env.reset))(jax.random.split(jax.random.key(0), max(options.batches)))
     settings = []
-    for batch in batches:
+    for batch in options.batches:
         states = jax.tree.map(lambda leaf, batch=batch: leaf[:batch], starts)
-        size = (num_steps, batch, brax_env.action_size)
-        actions = jax.random.uniform(jax.random.key(1), size, minval=-1.0, maxval=1.0)
-        with jax.default_matmul_precision("highest"):
-            play, _ = compile_play(brax_program, states, actions)
-        for _ in range(3):  # to states of random play: feet on the ground, some ants on their side
-            states, _ = play(states, actions)
-        settings.append(Setting(states, actions, play(states, actions)[1]))
-        for program in (brax_program, *kernels):
-            time_program(program, settings[-1])
-        timed = {row["implementation"]: row["microseconds_per_step"] for row in rows if "error" not in row}
+        settings.append(reach_setting(brax_program, states, options.steps, brax_env.action_size))
+        for program in (*([brax_program] if "brax" in options.implementations else []), *kernels):
+            time_program(name, program, settings[-1], timing)
+        rows = [row for row in timing.rows if row["environment"] == name and "error" not in row]
+        timed = {row["implementation"]: row["microseconds_per_step"] for row in rows}
         kernels = sorted(kernels, key=lambda kernel: timed.get(kernel.implementation, float("inf")))[:1]
-    for setting in settings:  # last, because it is slow to compile
-        time_program(xla_program, setting)
-    print_rows(console, rows)
+    if "xla" in options.implementations:
+        xla_program = fused_program(brax_env, "xla", implementation="xla")
+        for setting in settings:  # last, because it is slow to compile
+            time_program(name, xla_program, setting, timing)
+
+
+def reach_setting(brax_program: Program, states: Any, num_steps: int, action_size: int) -> Setting:
+    """States of random play: feet on the ground, some bodies on their side."""
+    size = (num_steps, len(states.done), action_size)
+    actions = jax.random.uniform(jax.random.key(1), size, minval=-1.0, maxval=1.0)
+    with jax.default_matmul_precision("highest"):
+        play, _ = compile_play(brax_program, states, actions)
+    for _ in range(3):
+        states, _ = play(states, actions)
+    return Setting(states, actions, play(states, actions)[1])
+
+
+def time_program(name: str, program: Program, setting: Setting, timing: Timing) -> None:
+    elapsed, batch = time.perf_counter() - timing.began, setting.actions.shape[1]
+    timing.console.print(f"[dim]{elapsed:.0f} s: {name}, {program.implementation}, batch {batch}")
+    row = {"implementation": program.implementation, "batch": batch}
+    if elapsed > timing.options.seconds:
+        row["error"] = f"not run after {elapsed:.0f} s"
+    else:
+        try:
+            row = row_of(program, setting, timing.options.repeats)
+        except Exception as error:  # a shape that does not compile must not stop the others
+            row["error"] = f"{type(error).__name__}: {error}"[:2000]
+            timing.console.print(row["error"][:300], markup=False)
+    timing.rows.append({"environment": name, **row, **provenance()})
+    write_rows(timing.rows, timing.options.out)  # after every row: the run may be stopped
 
 
 def print_rows(console: Console, rows: list[dict]) -> None:
     table = Table(
-        "implementation", "batch", "µs / batched step", "steps / s", "largest deviation", "median", "compile s"
+        "environment",
+        "implementation",
+        "batch",
+        "µs / batched step",
+        "steps / s",
+        "largest deviation",
+        "median",
+        "compile s",
     )
     for row in rows:
         if "error" in row:
-            table.add_row(row["implementation"], str(row["batch"]), row["error"].splitlines()[0][:60])
+            table.add_row(
+                row["environment"], row["implementation"], str(row["batch"]), row["error"].splitlines()[0][:60]
+            )
             continue
         table.add_row(
+            row["environment"],
             row["implementation"],
             str(row["batch"]),
             f"{row['microseconds_per_step']:.1f} ± {row['spread_microseconds']:.1f}",

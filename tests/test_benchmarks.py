@@ -49,7 +49,12 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
             {"preset", "num_envs", "seconds_with_an_empty_cache", "seconds_with_a_full_cache"},
             marks=pytest.mark.program,
         ),
-        pytest.param("physics.py", ["--tiny"], {"implementation", "batch"}, marks=pytest.mark.program),
+        pytest.param(
+            "physics.py",
+            ["--tiny", "--environments", "ant"],
+            {"environment", "implementation", "batch"},
+            marks=pytest.mark.program,
+        ),
         pytest.param(
             "scaling.py",
             ["--tiny", "--repeats", "2"],

@@ -1,12 +1,8 @@
-"""The fused physics against Brax's own.
+"""The fused physics of Ant against Brax's own in single precision, its kernel, and the environment around it.
 
-Every comparison is over one step, from states that Brax itself has reached. Over an episode two programs diverge,
-because the physics is chaotic.
+`test_spring_steps` compares all environments with Brax in double precision. Every comparison is over one step, from
+states that Brax itself has reached. Over an episode two programs diverge, because the physics is chaotic.
 """
-
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +13,11 @@ pytest.importorskip("brax")
 
 from brax import envs
 
+from environments.spring_steps import all_numbers
 from spo.environments.brax import brax, render_html
-from spo.environments.spring import (
-    SpringState,
-    from_brax,
-    fused_environment,
-    spring_physics,
-)
+from spo.environments.spring import SpringState, fused_environment, spring_physics
+from spo.environments.spring.groups import group_links
+from spo.environments.spring.system import read_system
 
 BATCH, NUM_STEPS = 16, 120
 
@@ -49,14 +43,14 @@ def _play(env, key, batch, num_steps):
 
 def _fused_steps(env, before, actions):
     """One fused step from each of Brax's states."""
-    step = fused_environment(env).step
-    states = before.replace(pipeline_state=jax.vmap(jax.vmap(from_brax))(before.pipeline_state))
-    return jax.vmap(jax.vmap(step))(states, actions)
+    fused = fused_environment(env)
+    states = before.replace(pipeline_state=jax.vmap(jax.vmap(fused.from_brax))(before.pipeline_state))
+    return jax.vmap(jax.vmap(fused.step))(states, actions)
 
 
 def _deviations(after, fused):
     """Largest deviation of each quantity in each step."""
-    ours, theirs = fused.pipeline_state.bodies, jax.vmap(jax.vmap(from_brax))(after.pipeline_state).bodies
+    ours, theirs = fused.pipeline_state.bodies, all_numbers(after.pipeline_state)
     pairs = {
         "bodies": (ours, theirs),
         "observation": (fused.obs, after.obs),
@@ -82,7 +76,7 @@ def played(raw):
 def some_states(played):
     """Seven states in the middle of an episode, with actions."""
     before, actions, _, _ = played
-    return jax.vmap(from_brax)(jax.tree.map(lambda leaf: leaf[60, :7], before.pipeline_state)), actions[60, :7]
+    return SpringState(all_numbers(before.pipeline_state)[60, :7]), actions[60, :7]
 
 
 # --- Equal to Brax ---------------------------------------------------------------------------------------------------
@@ -118,34 +112,6 @@ def test_steps_like_brax(played):
         assert (deviation > 1e-4).mean() < 0.01, name
         assert deviation.max() < 0.05, name
     np.testing.assert_array_equal(fused.done, after.done)
-
-
-DOUBLE_PRECISION = """
-import warnings
-warnings.simplefilter("ignore")
-import jax, numpy as np
-from brax import envs
-from test_spring import _deviations, _fused_steps, _play
-env = envs.get_environment("ant", backend="spring")
-before, actions, after = jax.jit(lambda key: _play(env, key, 8, 125))(jax.random.key(11))
-fused = jax.jit(lambda *given: _fused_steps(env, *given))(before, actions)
-assert after.obs.dtype == np.float64 and after.done.any()
-np.testing.assert_array_equal(fused.done, after.done)
-for name, deviation in _deviations(after, fused).items():
-    assert deviation.max() < 1e-9, (name, deviation.max())
-print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_the_equations_equal_brax_s():
-    """In double precision 1000 steps agree to nine digits. The differences in single precision are rounding errors."""
-    here = os.path.dirname(__file__)
-    environment = {**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join([here, *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", DOUBLE_PRECISION], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.endswith("equal\n"), done.stderr[-2000:]
 
 
 # --- One kernel ------------------------------------------------------------------------------------------------------
@@ -266,7 +232,7 @@ def test_pictures(fused_env, brax_env, starts):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "halfcheetah"}, "has no fused physics: .* joints of 3 degrees of freedom.*Use physics='brax'"),
+        ({"name": "pusher"}, "has no fused physics: .* touch things other than a fixed plane.*Use physics='brax'"),
         ({"name": "ant", "backend": "positional"}, "Only spring physics is fused"),
         ({"name": "ant", "debug": True}, "leave debug off"),
     ],
@@ -274,6 +240,28 @@ def test_pictures(fused_env, brax_env, starts):
 def test_refuses_unsupported_environments(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         brax(**arguments, physics="fused")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda system: system.replace(enable_fluid=True), "it moves in a fluid"),
+        (
+            lambda system: system.replace(actuator=system.actuator.replace(bias_q=jnp.ones(8))),
+            "its motors follow a position or a velocity",
+        ),
+        (
+            lambda system: system.replace(
+                actuator=system.actuator.replace(qd_id=np.array([6, 6, 8, 9, 10, 11, 12, 13]))
+            ),
+            "two motors drive one degree of freedom",
+        ),
+    ],
+    ids=["fluid", "servo", "two motors"],
+)
+def test_refuses_other_systems(raw, change, sentence):
+    with pytest.raises(ValueError, match=f"does not support this system: {sentence}"):
+        spring_physics(change(raw.sys), 10)
 
 
 def _unlike_limbs(system):
@@ -287,19 +275,20 @@ def _five_limbs(system):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "groups"),
     [
-        (_unlike_limbs, "its limbs differ in joints, motors or contacts"),
-        (_five_limbs, "its limbs have different numbers of links"),
-        (lambda system: system.replace(spring_inertia_scale=0.5), "moments of inertia other than one"),
+        (lambda system: system, [(0,), (1, 3, 5, 7), (2, 4, 6, 8)]),
+        (_unlike_limbs, [(link,) for link in range(9)]),
+        (_five_limbs, [(link,) for link in range(9)]),
     ],
+    ids=["four limbs", "a limb without a motor", "five limbs"],
 )
-def test_refuses_other_systems(raw, change, sentence):
-    with pytest.raises(ValueError, match=f"does not support this system: .*{sentence}"):
-        spring_physics(change(raw.sys), 10)
+def test_only_equal_limbs_share_their_code(raw, change, groups):
+    found = [group.members for group in group_links(read_system(change(raw.sys)))]
+    assert sorted(found) == groups
 
 
-@pytest.mark.parametrize(("name", "fused"), [("ant", True), ("inverted_pendulum", False)])
+@pytest.mark.parametrize(("name", "fused"), [("inverted_pendulum", True), ("pusher", False)])
 def test_auto_uses_the_fused_physics_where_it_is_supported(name, fused):
     state, _ = jax.eval_shape(brax(name).train.reset, jax.random.key(0))
     assert isinstance(state.inner.pipeline_state, SpringState) == fused

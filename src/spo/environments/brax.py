@@ -43,6 +43,12 @@ _UNSUPPORTED: Mapping[str, str] = {
 }
 
 
+#: Environments without fused physics, each with the reason.
+_NOT_FUSED: Mapping[str, str] = {
+    "pusher": "its arm touches the object that it pushes, and only contacts with a fixed plane are fused",
+}
+
+
 class BraxState(NamedTuple):
     """The part of a Brax state that the next step reads: the physics and `info`."""
 
@@ -53,6 +59,13 @@ class BraxState(NamedTuple):
 def names() -> list[str]:
     """Names of all supported environments."""
     return sorted(require("brax.envs", extra="envs")._envs.keys() - _UNSUPPORTED)
+
+
+def why_not_fused(name: str) -> str | None:
+    """Reason why an environment has no fused physics with its default options. None if it has."""
+    if name not in names():
+        raise ValueError(f"Brax has no environment {name!r}. {suggest_names(name, names())}")
+    return _NOT_FUSED.get(name)
 
 
 def brax(
@@ -67,7 +80,7 @@ def brax(
 
     The fused physics is one kernel on a GPU, about twenty times as fast as Brax's, with a fifth of the state. It equals
     Brax's up to rounding, and is closer to float64 than Brax's own on a GPU, which multiplies in TF32. It is not
-    differentiable and supports "ant".
+    differentiable. All environments but "pusher" have it (`why_not_fused`).
 
     Args:
         name: Name of the environment in Brax.

@@ -40,6 +40,8 @@ def add(*terms: Number) -> Number:
 
 
 def sub(left: Number, right: Number) -> Number:
+    if left is right:
+        return 0.0
     if isinstance(left, float) or isinstance(right, float):
         return add(left, mul(-1.0, right))
     return left - right
@@ -116,7 +118,12 @@ def as_floats(array: Any) -> Any:
 
 
 def constant_rotation(quaternion: Float[np.ndarray, "4"]) -> Float[np.ndarray, "3 3"]:
-    """Rotation matrix of a constant quaternion of any length. Entries below 1e-7 are rounding errors and become 0."""
+    """Rotation matrix of a constant quaternion of any length."""
     unit = np.asarray(quaternion, np.float64) / np.linalg.norm(quaternion)
-    matrix: np.ndarray = np.array(rotation_matrix(as_floats(unit)))
-    return np.where(np.abs(matrix) < 1e-7, 0.0, matrix)
+    return without_rounding(np.array(rotation_matrix(as_floats(unit))))
+
+
+def without_rounding(directions: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Replaces entries within 3e-7 of -1, 0 or 1 by these. The difference is a rounding error of single precision."""
+    whole = np.round(directions)
+    return np.where(np.abs(directions - whole) < 3e-7, whole, directions)

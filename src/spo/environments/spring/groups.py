@@ -1,7 +1,7 @@
 """Links with identical structure, which share their code: one group per place in the tree of links."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,28 +16,42 @@ class Group(NamedTuple):
     """Links with the same place in the tree of links. A constant is a float, or an array [members]."""
 
     members: tuple[int, ...]
-    parent: int | None  # the group of the parents: one parent per member, or one for all
+    parent: int | None  # the group of the parents: one parent per member, or one for all; None is the ground
     link: Link
 
 
 def group_links(system: System) -> tuple[Group, ...]:
-    """Groups of a system's links, from the roots outwards. Raises ValueError for limbs that are not identical."""
-    children = [
-        [child for child, parent in enumerate(system.parents) if parent == link]
-        for link in range(-1, len(system.links))
-    ]
+    """Groups of a system's links, from the roots outwards.
+
+    Siblings with equal limbs form a group if there are as many of them as the width, the largest power of two with
+    such siblings. All other links are alone in their groups.
+    """
+    children: list[list[int]] = [[] for _ in range(-1, len(system.links))]
+    for child, parent in enumerate(system.parents):
+        children[1 + parent].append(child)
+
+    def limb(link: int) -> Any:
+        """A description of a link and all links attached to it, equal for limbs that may share their code."""
+        return jax.tree.structure(system.links[link]), tuple(map(limb, children[1 + link]))
+
+    def sort_siblings(siblings: Sequence[int]) -> list[list[int]]:
+        """Siblings with equal limbs."""
+        kinds: dict[Any, list[int]] = {}
+        for sibling in siblings:
+            kinds.setdefault(limb(sibling), []).append(sibling)
+        return list(kinds.values())
+
+    sizes = [len(alike) for siblings in children[1:] for alike in sort_siblings(siblings)]
+    width = max((size for size in sizes if size & (size - 1) == 0), default=1)
     places: list[tuple[tuple[int, ...], int | None]] = [((root,), None) for root in children[0]]
     for index, (members, _) in enumerate(places):  # the list grows during the loop
-        offspring = [children[1 + member] for member in members]
-        if len(members) == 1:
-            places += [(tuple(offspring[0]), index)] if offspring[0] else []
-        elif len(set(map(len, offspring))) > 1:
-            raise ValueError("its limbs have different numbers of links")
-        else:
+        if len(members) > 1:
+            offspring = (children[1 + member] for member in members)
             places += [(siblings, index) for siblings in zip(*offspring, strict=True)]
-    sizes = sorted({len(members) for members, _ in places})
-    if len(set(sizes) - {1}) > 1 or sizes[-1] & (sizes[-1] - 1):
-        raise ValueError(f"its limbs come in groups of {' and '.join(map(str, sizes))}, not in one power of two")
+            continue
+        for alike in sort_siblings(children[1 + members[0]]):
+            split = [tuple(alike)] if len(alike) == width else [(sibling,) for sibling in alike]
+            places += [(siblings, index) for siblings in split]
     return tuple(
         Group(members, parent, _merge_links([system.links[member] for member in members])) for members, parent in places
     )
@@ -71,6 +85,4 @@ def spread_constants(groups: Sequence[Group], like: Float[Array, " B*W"]) -> lis
 
 def _merge_links(links: Sequence[Link]) -> Link:
     """One link with the constants of all: a float where they agree, an array [members] where they differ."""
-    if len({jax.tree.structure(link) for link in links}) > 1:
-        raise ValueError("its limbs differ in joints, motors or contacts")
     return jax.tree.map(lambda *numbers: numbers[0] if len(set(numbers)) == 1 else np.array(numbers), *links)

@@ -1,22 +1,27 @@
-"""The kinds of joints between a link and its parent: constants, forces and coordinates.
+"""Joints between a link and its parent, or the ground: constants, forces and coordinates.
 
-`Free` is a body without a joint; `Hinge` has one axis of rotation. A further kind needs constants and a reader, a
-force, coordinates, and branches in `num_positions` and `num_velocities`.
+A joint has up to three degrees of freedom, each a turn or a slide. They are numbered as Brax does. The parent's axes
+p0, p1, p2 and the child's axes c0, c1, c2 coincide at rest. With the turns' Euler angles and s = p0 . c2,
+
+    angle 0 = atan2(-c2 . p1, c2 . p2)    about p0
+    angle 1 = asin(s)                     about c1
+    angle 2 = atan2(-p0 . c1, p0 . c0)    about c2
+
+Brax computes angle 1 as an arc cosine, which loses half of the digits near zero. The arc tangent here loses none.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
-import numpy as np
 
 from spo.environments.spring.arithmetic import (
     Matrix,
     Number,
     Vector,
+    add,
     apply,
-    as_floats,
     clip,
-    constant_rotation,
     cross,
     dot,
     minus,
@@ -27,145 +32,207 @@ from spo.environments.spring.arithmetic import (
     transpose,
 )
 from spo.environments.spring.bodies import Body
+from spo.environments.spring.motors import Motor
 
 
 class Free(NamedTuple):
     """A body that floats freely."""
 
 
-class Hinge(NamedTuple):
-    """One axis of rotation. Vectors are in the frame of the parent or the child, from its centre of mass."""
+class Turn(NamedTuple):
+    """A degree of freedom of rotation."""
+
+    limits: tuple[Number, Number] | None
+    motor: Motor | None
+
+
+class Slide(NamedTuple):
+    """A degree of freedom of translation."""
+
+    axis_in_parent: Vector
+    limits: tuple[Number, Number] | None
+    motor: Motor | None
+
+
+class Alignment(NamedTuple):
+    """A spring that turns an axis of the child into the same axis of the parent."""
+
+    axis_in_parent: Vector
+    axis_in_child: Vector
+    stiffness: Number
+
+
+class Joint(NamedTuple):
+    """Constants of a joint. Vectors are in the frame of the parent or the child, from its centre of mass."""
 
     anchor_in_parent: Vector
     anchor_in_child: Vector
     # Points whose velocities the damping compares.
     damped_in_parent: Vector
     damped_in_child: Vector
-    # The axis, and two directions at right angles to it that define the angle.
-    axis_in_parent: Vector
-    side_in_parent: Vector
-    front_in_parent: Vector
-    axis_in_child: Vector
-    front_in_child: Vector
-    limits: tuple[Number, Number] | None
+    axes_in_parent: Matrix
+    axes_in_child: Matrix
+    handedness: Number  # -1 where the third axis of rotation is opposite to c2
+    dofs: tuple[Turn | Slide, ...]
+    alignments: tuple[Alignment, ...]
     stiffness: Number
     limit_stiffness: Number
     damping: Number
     angular_damping: Number
 
 
-Joint: TypeAlias = Free | Hinge
+AnyJoint: TypeAlias = Free | Joint
 
 
-def num_positions(joint: Joint) -> int:
+class Pose(NamedTuple):
+    """A body and its rotation matrix."""
+
+    body: Body
+    frame: Matrix
+
+
+def num_positions(joint: AnyJoint) -> int:
     """Number of joint positions q. A free body has three coordinates and a quaternion."""
-    return 7 if isinstance(joint, Free) else 1
+    return 7 if isinstance(joint, Free) else len(joint.dofs)
 
 
-def num_velocities(joint: Joint) -> int:
+def num_velocities(joint: AnyJoint) -> int:
     """Number of joint velocities qd."""
-    return 6 if isinstance(joint, Free) else 1
+    return 6 if isinstance(joint, Free) else len(joint.dofs)
 
 
-def hinge_force(
-    joint: Hinge, parent: Body, child: Body, parent_frame: Matrix, child_frame: Matrix, torque: Number
-) -> tuple[Vector, Vector]:
-    """Force and moment of a hinge on the child.
+def driven_dofs(joint: AnyJoint) -> list[int]:
+    """The degrees of freedom with a motor."""
+    return [] if isinstance(joint, Free) else [index for index, dof in enumerate(joint.dofs) if dof.motor is not None]
 
-    Springs hold the anchors together and the axes parallel. Dampers act on both velocities. The motor's torque and the
-    springs at the hinge's limits act along the axis.
+
+# --- Force -----------------------------------------------------------------------------------------------------------
+
+
+def joint_force(joint: Joint, parent: Pose, child: Pose, driving: Sequence[Number]) -> tuple[Vector, Vector]:
+    """Force and moment of a joint on the child.
+
+    Springs hold the anchors together, except along slides, and align axes. Dampers act on both velocities. Motors and
+    the springs at limits act along each degree of freedom.
+
+    Args:
+        joint: the constants.
+        parent: the parent, or the ground.
+        child: the link.
+        driving: force or torque of the motor of each degree of freedom.
     """
-    gap = minus(
-        plus(child.position, apply(child_frame, joint.anchor_in_child)),
-        plus(parent.position, apply(parent_frame, joint.anchor_in_parent)),
-    )
-    slip = minus(
-        plus(child.velocity, cross(child.angular_velocity, apply(child_frame, joint.damped_in_child))),
-        plus(parent.velocity, cross(parent.angular_velocity, apply(parent_frame, joint.damped_in_parent))),
-    )
-    force = plus(scale(mul(-1.0, joint.stiffness), gap), scale(mul(-1.0, joint.damping), slip))
-
-    axis, axis_of_child = apply(parent_frame, joint.axis_in_parent), apply(child_frame, joint.axis_in_child)
-    along_axis = torque
-    if joint.limits is not None:
-        angle = hinge_angle(joint, parent_frame, child_frame)
-        beyond = sub(angle, clip(angle, joint.limits))
-        along_axis = sub(along_axis, mul(joint.limit_stiffness, beyond))
-    moment = plus(
-        scale(mul(-1.0, joint.stiffness), cross(axis, axis_of_child)),
-        scale(mul(-1.0, joint.angular_damping), minus(child.angular_velocity, parent.angular_velocity)),
-        scale(along_axis, axis),
-    )
+    gap, slip = _gap(joint, parent, child), _slip(joint, parent, child)
+    spring = plus(scale(mul(-1.0, joint.stiffness), gap), scale(mul(-1.0, joint.damping), slip))
+    force = spring
+    moment = scale(mul(-1.0, joint.angular_damping), _turning(parent, child))
+    for alignment in joint.alignments:
+        axis, axis_of_child = apply(parent.frame, alignment.axis_in_parent), apply(child.frame, alignment.axis_in_child)
+        moment = plus(moment, scale(mul(-1.0, alignment.stiffness), cross(axis, axis_of_child)))
+    if len(joint.dofs) == 2 and all(isinstance(dof, Turn) for dof in joint.dofs):
+        moment = plus(moment, _universal_moment(joint, parent, child))
+    for index, (dof, drive) in enumerate(zip(joint.dofs, driving, strict=True)):
+        if isinstance(dof, Slide):
+            axis = apply(parent.frame, dof.axis_in_parent)
+            along = sub(_within_limits(joint, dof, drive, dot(gap, axis)), dot(spring, axis))
+            force = plus(force, scale(along, axis))
+        else:
+            axis = _torque_axis(joint, index, parent, child)
+            angle = 0.0 if dof.limits is None else _angle(joint, index, parent, child)
+            moment = plus(moment, scale(_within_limits(joint, dof, drive, angle), axis))
     return force, moment
 
 
-def hinge_angle(joint: Hinge, parent_frame: Matrix, child_frame: Matrix) -> Number:
-    front = apply(child_frame, joint.front_in_child)
-    sideways = dot(front, apply(parent_frame, joint.side_in_parent))
-    forwards = dot(front, apply(parent_frame, joint.front_in_parent))
-    return jnp.arctan2(mul(-1.0, sideways), forwards)
+def _gap(joint: Joint, parent: Pose, child: Pose) -> Vector:
+    """From the parent's anchor to the child's."""
+    return minus(
+        plus(child.body.position, apply(child.frame, joint.anchor_in_child)),
+        plus(parent.body.position, apply(parent.frame, joint.anchor_in_parent)),
+    )
 
 
-def hinge_coordinates(
-    joint: Hinge, parent: Body, child: Body, parent_frame: Matrix, child_frame: Matrix
-) -> tuple[list[Number], list[Number]]:
-    """Angle of a hinge and its rate."""
-    turning = minus(child.angular_velocity, parent.angular_velocity)
-    angle = hinge_angle(joint, parent_frame, child_frame)
-    return [angle], [dot(apply(child_frame, joint.axis_in_child), turning)]
+def _slip(joint: Joint, parent: Pose, child: Pose) -> Vector:
+    """Relative velocity of the damped points."""
+    of_child, of_parent = child.body, parent.body
+    return minus(
+        plus(of_child.velocity, cross(of_child.angular_velocity, apply(child.frame, joint.damped_in_child))),
+        plus(of_parent.velocity, cross(of_parent.angular_velocity, apply(parent.frame, joint.damped_in_parent))),
+    )
 
 
-def free_coordinates(centre_of_mass: Vector, body: Body, frame: Matrix) -> tuple[list[Number], list[Number]]:
+def _turning(parent: Pose, child: Pose) -> Vector:
+    return minus(child.body.angular_velocity, parent.body.angular_velocity)
+
+
+def _universal_moment(joint: Joint, parent: Pose, child: Pose) -> Vector:
+    """Moment that keeps both axes of two turns at right angles: with s = p0 . c1, stiffness s / |c1 - s p0| p0 x c1."""
+    first, second = apply(parent.frame, joint.axes_in_parent[0]), apply(child.frame, joint.axes_in_child[1])
+    skew = dot(first, second)
+    across = minus(second, scale(skew, first))
+    return scale(mul(joint.limit_stiffness, skew) / jnp.sqrt(dot(across, across)), cross(first, second))
+
+
+def _within_limits(joint: Joint, dof: Turn | Slide, drive: Number, coordinate: Number) -> Number:
+    """Force along a degree of freedom: the motor's, and that of a spring beyond the limits."""
+    if dof.limits is None:
+        return drive
+    return sub(drive, mul(joint.limit_stiffness, sub(coordinate, clip(coordinate, dof.limits))))
+
+
+def _torque_axis(joint: Joint, index: int, parent: Pose, child: Pose) -> Vector:
+    if index == 0:
+        return apply(parent.frame, joint.axes_in_parent[0])
+    return _velocity_axis(joint, index, child)
+
+
+# --- Coordinates -----------------------------------------------------------------------------------------------------
+
+
+def joint_coordinates(joint: Joint, parent: Pose, child: Pose, *, on_ground: bool) -> tuple[list[Number], list[Number]]:
+    """Position and velocity of each degree of freedom."""
+    gap, slip, turning = _gap(joint, parent, child), _slip(joint, parent, child), _turning(parent, child)
+    if on_ground:
+        turning = apply(transpose(child.frame), turning)  # as Brax does
+    positions: list[Number] = []
+    velocities: list[Number] = []
+    for index, dof in enumerate(joint.dofs):
+        if isinstance(dof, Slide):
+            axis = apply(parent.frame, dof.axis_in_parent)
+            positions.append(dot(gap, axis))
+            velocities.append(dot(slip, axis))
+        else:
+            positions.append(_angle(joint, index, parent, child))
+            velocities.append(dot(_velocity_axis(joint, index, child), turning))
+    return positions, velocities
+
+
+def _angle(joint: Joint, index: int, parent: Pose, child: Pose) -> Number:
+    """Euler angle: see the module's docstring."""
+    p, c = joint.axes_in_parent, joint.axes_in_child
+    if index == 0:
+        last = apply(child.frame, c[2])
+        sine, cosine = dot(last, apply(parent.frame, p[1])), dot(last, apply(parent.frame, p[2]))
+        return jnp.arctan2(mul(-1.0, sine), cosine)
+    first = apply(parent.frame, p[0])
+    forwards, sideways = dot(first, apply(child.frame, c[0])), dot(first, apply(child.frame, c[1]))
+    if index == 2:
+        return jnp.arctan2(mul(-1.0, joint.handedness, sideways), forwards)
+    level = jnp.sqrt(add(mul(forwards, forwards), mul(sideways, sideways)))
+    return jnp.arctan2(dot(first, apply(child.frame, c[2])), level)
+
+
+def _velocity_axis(joint: Joint, index: int, child: Pose) -> Vector:
+    axis = apply(child.frame, joint.axes_in_child[index])
+    return scale(joint.handedness, axis) if index == 2 else axis
+
+
+def free_coordinates(centre_of_mass: Vector, pose: Pose) -> tuple[list[Number], list[Number]]:
     """Positions and velocities of a free body, as Brax defines them.
 
     Positions are the link's origin and its quaternion. Velocities are that of the origin, and the angular velocity in
     the link's frame.
     """
+    body, frame = pose
     from_centre = scale(-1.0, apply(frame, centre_of_mass))
     velocity = plus(body.velocity, cross(body.angular_velocity, from_centre))
     angular_velocity = apply(transpose(frame), body.angular_velocity)
     return [*plus(body.position, from_centre), *body.rotation], [*velocity, *angular_velocity]
-
-
-# --- Reading a Brax system -------------------------------------------------------------------------------------------
-
-
-def read_hinge(link: Any, dof: Any, index: int, parent: int, dof_index: int) -> Hinge:
-    """Constants of the hinge of link `index`, from Brax's `Link` and `DoF` as NumPy arrays."""
-    axis, slide = dof.motion.ang[dof_index], dof.motion.vel[dof_index]
-    if parent == -1 or np.any(slide) or not np.any(axis):
-        raise ValueError("a link slides or is attached to the ground")
-    to_parent, to_joint = constant_rotation(link.transform.rot[index]), constant_rotation(link.joint.rot[index])
-    centre, centre_of_parent = link.inertia.transform.pos[index], link.inertia.transform.pos[parent]
-    # Brax measures the angle of a hinge from the y axis. It takes the z axis where y is too close to the hinge's axis.
-    side = np.array([0.0, 1.0, 0.0]) if abs(axis[1]) < 0.5 else np.array([0.0, 0.0, 1.0])
-    side = side - axis * (axis @ side)
-    side = side / np.linalg.norm(side)
-    front = np.cross(axis, side)
-    anchor = link.transform.pos[index] + to_parent @ link.joint.pos[index]
-    joint_in_parent = to_parent @ to_joint
-    limits = None if dof.limit is None else np.array([end[dof_index] for end in dof.limit])
-    return Hinge(
-        anchor_in_parent=as_floats(anchor - centre_of_parent),
-        anchor_in_child=as_floats(link.joint.pos[index] - centre),
-        damped_in_parent=as_floats(-anchor - centre_of_parent),  # mirrored, as in Brax: see the package's docstring
-        damped_in_child=as_floats(-centre),
-        axis_in_parent=as_floats(joint_in_parent @ axis),
-        side_in_parent=as_floats(joint_in_parent @ side),
-        front_in_parent=as_floats(joint_in_parent @ front),
-        axis_in_child=as_floats(to_joint @ axis),
-        front_in_child=as_floats(to_joint @ front),
-        limits=None if limits is None or np.all(np.isinf(limits)) else as_floats(limits),
-        stiffness=as_floats(link.constraint_stiffness[index]),
-        limit_stiffness=as_floats(link.constraint_limit_stiffness[index]),
-        damping=as_floats(link.constraint_vel_damping[index]),
-        angular_damping=as_floats(link.constraint_ang_damping[index]),
-    )
-
-
-def check_free(link: Any, index: int, parent: int) -> None:
-    """Raises ValueError unless the free body `index` rests at the origin without a rotation."""
-    rotation = constant_rotation(link.transform.rot[index]) @ constant_rotation(link.joint.rot[index])
-    is_moved = np.any(link.transform.pos[index]) or np.any(link.joint.pos[index])
-    if parent != -1 or is_moved or not np.allclose(rotation - np.eye(3), 0.0):
-        raise ValueError("a free body is displaced from the origin")

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from spo.environments.spring.bodies import NUMBERS_PER_BODY
 from spo.environments.spring.groups import Group, group_width
-from spo.environments.spring.joints import num_positions, num_velocities
+from spo.environments.spring.joints import driven_dofs, num_positions, num_velocities
 from spo.environments.spring.system import System
 
 
@@ -25,7 +24,7 @@ class Layout(NamedTuple):
     num_q: int  # joint positions of all links
 
 
-def make_layout(system: System, groups: Sequence[Group]) -> Layout:
+def make_layout(system: System, groups: Sequence[Group], numbers_per_body: int) -> Layout:
     width = group_width(groups)
     num_links = len(system.links)
 
@@ -34,19 +33,19 @@ def make_layout(system: System, groups: Sequence[Group]) -> Layout:
         return numbers * (width // len(numbers))
 
     rows_from_numbers = [
-        repeat([NUMBERS_PER_BODY * link + number for link in group.members])
+        repeat([numbers_per_body * link + number for link in group.members])
         for group in groups
-        for number in range(NUMBERS_PER_BODY)
+        for number in range(numbers_per_body)
     ]
     rows_from_numbers += [
-        repeat([NUMBERS_PER_BODY * num_links + system.driven_links.index(link) for link in group.members])
+        repeat([numbers_per_body * num_links + system.driven_dofs.index((link, dof)) for link in group.members])
         for group in groups
-        if group.link.motor is not None
+        for dof in driven_dofs(group.link.joint)
     ]
 
     place = {link: (index, member) for index, group in enumerate(groups) for member, link in enumerate(group.members)}
     rows_per_group = (
-        [NUMBERS_PER_BODY] * len(groups),
+        [numbers_per_body] * len(groups),
         [num_positions(group.link.joint) for group in groups],
         [num_velocities(group.link.joint) for group in groups],
     )

@@ -1,7 +1,8 @@
-"""Motors: from an entry of the action to the torque on a joint."""
+"""Motors: from an entry of the action to the force or torque on a degree of freedom."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from spo.environments.spring.arithmetic import Number, as_floats, clip, mul
 
@@ -13,25 +14,21 @@ class Motor(NamedTuple):
     gear: Number
 
 
-def motor_torque(motor: Motor, control: Number) -> Number:
+def motor_force(motor: Motor, control: Number) -> Number:
     force = mul(motor.gain, clip(control, motor.control_range))
     return mul(motor.gear, clip(force, motor.force_range))
 
 
-def read_motors(system: Any, link_of_dof: Mapping[int, int]) -> dict[int, Motor]:
-    """The motor of each driven link, in the order of the action's entries.
-
-    Args:
-        system: the Brax system.
-        link_of_dof: the link of each degree of freedom that a motor may drive.
-    """
+def read_motors(system: Any) -> dict[int, Motor]:
+    """The motor of each driven degree of freedom of a Brax system, in the order of the action's entries."""
     actuator = system.actuator
+    if np.any(np.asarray(actuator.bias_q)) or np.any(np.asarray(actuator.bias_qd)):
+        raise ValueError("its motors follow a position or a velocity")
     motors: dict[int, Motor] = {}
     for dof_index, *numbers in zip(
         actuator.qd_id, actuator.ctrl_range, actuator.force_range, actuator.gain, actuator.gear, strict=True
     ):
-        link = link_of_dof.get(int(dof_index))
-        if link is None or link in motors:
-            raise ValueError("a motor drives something other than a hinge, or a hinge has two motors")
-        motors[link] = Motor(*map(as_floats, numbers))
+        if int(dof_index) in motors:
+            raise ValueError("two motors drive one degree of freedom")
+        motors[int(dof_index)] = Motor(*map(as_floats, numbers))
     return motors

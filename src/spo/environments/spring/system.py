@@ -1,5 +1,6 @@
 """The constants of a Brax system, as Python floats."""
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -8,22 +9,20 @@ import numpy as np
 
 from spo.environments.spring.arithmetic import Number, Vector, as_floats
 from spo.environments.spring.contacts import Contact, read_contacts
-from spo.environments.spring.joints import Free, Joint, check_free, read_hinge
-from spo.environments.spring.motors import Motor, read_motors
-
-#: Degrees of freedom of each supported letter in Brax's `link_types`: a free body, or one hinge. Brax writes "2" and
-#: "3" for two and three hinges or slides.
-_NUM_DOFS = {"f": 6, "1": 1}
+from spo.environments.spring.inertia import InverseInertia, read_inverse_inertia
+from spo.environments.spring.joint_reader import NUM_DOFS, read_joint
+from spo.environments.spring.joints import AnyJoint
+from spo.environments.spring.motors import read_motors
 
 
 class Link(NamedTuple):
-    """A rigid body. Its moment of inertia is one."""
+    """A rigid body."""
 
-    joint: Joint
-    motor: Motor | None
-    contact: Contact | None
+    joint: AnyJoint
+    contacts: tuple[Contact, ...]
     centre_of_mass: Vector  # from the link's origin, in its frame
     inverse_mass: Number
+    inverse_inertia: InverseInertia
 
 
 class SharedConstants(NamedTuple):
@@ -39,49 +38,34 @@ class SharedConstants(NamedTuple):
 class System(NamedTuple):
     shared: SharedConstants
     links: tuple[Link, ...]
-    parents: tuple[int, ...]  # -1: none
-    driven_links: tuple[int, ...]  # the link that each entry of the action drives
+    parents: tuple[int, ...]  # -1: the ground
+    driven_dofs: tuple[tuple[int, int], ...]  # of each entry of the action: the link, and which of its dofs
 
 
 def read_system(system: Any) -> System:
     """Reads the constants of a Brax system. Raises ValueError for anything that this package does not compute."""
-    _check_supported(system)
-    link_types = str(system.link_types)
-    link, dof = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (system.link, system.dof))
-    parents = tuple(map(int, system.link_parents))
-    first_dof = np.cumsum([0, *(_NUM_DOFS[letter] for letter in link_types)])
-    link_of_dof = {int(first_dof[index]): index for index, letter in enumerate(link_types) if letter == "1"}
-    motors = read_motors(system, link_of_dof)
-    contacts = read_contacts(system, link.inertia.transform.pos)
-
-    def read_joint(index: int) -> Joint:
-        if link_types[index] == "1":
-            return read_hinge(link, dof, index, parents[index], first_dof[index])
-        check_free(link, index, parents[index])
-        return Free()
-
-    links = tuple(
-        Link(
-            joint=read_joint(index),
-            motor=motors.get(index),
-            contact=contacts.get(index),
-            centre_of_mass=as_floats(link.inertia.transform.pos[index]),
-            inverse_mass=as_floats(1.0 / link.inertia.mass[index] ** (1.0 - float(system.spring_mass_scale))),
-        )
-        for index in range(len(link_types))
-    )
-    return System(_read_shared(system), links, parents, driven_links=tuple(motors))
-
-
-def _check_supported(system: Any) -> None:
-    if unknown := sorted(set(str(system.link_types)) - _NUM_DOFS.keys()):
-        raise ValueError(f"it has joints of {' and '.join(unknown)} degrees of freedom")
     if system.enable_fluid:
         raise ValueError("it moves in a fluid")
-    if np.any(system.actuator.bias_q) or np.any(system.actuator.bias_qd):
-        raise ValueError("its motors follow a position or a velocity")
-    if float(system.spring_inertia_scale) != 1.0:
-        raise ValueError("its links have moments of inertia other than one")
+    link, dof = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (system.link, system.dof))
+    parents = tuple(map(int, system.link_parents))
+    ends = np.cumsum([0, *(NUM_DOFS[letter] for letter in str(system.link_types))]).tolist()
+    dofs = [range(start, end) for start, end in itertools.pairwise(ends)]
+    motors = read_motors(system)
+    inverse_inertias = [read_inverse_inertia(system, link, index) for index in range(len(parents))]
+    has_unit_inertia = all(inverse == InverseInertia(1.0, ()) for inverse in inverse_inertias)
+    contacts = read_contacts(system, link.inertia.transform.pos, has_unit_inertia)
+    links = tuple(
+        Link(
+            joint=read_joint(link, dof, motors, index, parents[index], dofs[index]),
+            contacts=contacts.get(index, ()),
+            centre_of_mass=as_floats(link.inertia.transform.pos[index]),
+            inverse_mass=as_floats(1.0 / link.inertia.mass[index] ** (1.0 - float(system.spring_mass_scale))),
+            inverse_inertia=inverse_inertias[index],
+        )
+        for index in range(len(parents))
+    )
+    place = {dof: (index, dof - span.start) for index, span in enumerate(dofs) for dof in span}
+    return System(_read_shared(system), links, parents, driven_dofs=tuple(place[dof] for dof in motors))
 
 
 def _read_shared(system: Any) -> SharedConstants:
