@@ -151,7 +151,7 @@ def test_time_limit_truncates(played_ant):
 
 
 def test_every_reset_draws_a_fresh_start(pendulum):
-    for leaf in (pendulum.starts.inner.pipeline_state.q, pendulum.first_timesteps.observation):
+    for leaf in (pendulum.starts.inner.pipeline_state.bodies[..., 0, 0], pendulum.first_timesteps.observation):
         assert len(np.unique(np.asarray(leaf), axis=0)) == 4
 
 
