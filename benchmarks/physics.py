@@ -36,7 +36,7 @@ class Options:
     environments: tuple[str, ...] = ("ant", "halfcheetah", "humanoid")
     """Names in Brax."""
     implementations: tuple[Literal["brax", "kernel", "xla"], ...] = ("brax", "kernel", "xla")
-    """What is timed."""
+    """Implementations to time."""
     out: Path | None = None
     """File for the rows, as JSON."""
     tiny: bool = False

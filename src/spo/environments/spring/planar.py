@@ -38,7 +38,7 @@ def changing_numbers(shared: SharedConstants, groups: Sequence[Group]) -> tuple[
 
 
 def _moves_in_plane(joint: AnyJoint) -> bool:
-    """Whether every slide is in the plane y = 0 and every turn about the y axis."""
+    """Returns whether every slide is in the plane y = 0 and every turn about the y axis."""
     if isinstance(joint, Free):
         return False
     for index, dof in enumerate(joint.dofs):
@@ -55,5 +55,5 @@ def _is_across(axis: Vector) -> bool:
 
 
 def _differs(number: object, value: float) -> bool:
-    """Whether a constant, which may be an array over members, differs from a value."""
+    """Returns whether a constant, which may be an array over members, differs from a value."""
     return not (isinstance(number, float) and number == value)
