@@ -15,7 +15,7 @@ from reports.fake_runs import write_run, write_suite
 from spo import presets
 from spo._version import __version__
 from spo.cli import main, training
-from spo.cli.compare import repeating_command
+from spo.cli.compare import _commands, _plain, repeating_command
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures
 from spo.reports.runs import load_run
@@ -37,13 +37,17 @@ def test_compare_prints_verdicts_and_writes_its_files(tmp_path: Path, capsys: py
     assert numbers["verdicts"][0]["p_value"] == pytest.approx(2 / 252**2)  # all of five above all of five, on two tasks
 
 
-def test_compare_by_a_setting_with_a_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_compare_by_a_setting_with_a_title_and_a_damaged_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for particles in (4, 16):
         config = {"search": {"num_particles": particles}}
         write_run(tmp_path / "runs" / f"{particles}", [[0.0, 0.5]] * 2, final=[0.5, 0.6], config=config)
+    damaged = write_run(tmp_path / "runs" / "\x1b[31mred", [0.0, 0.5])
+    (damaged / "metrics.jsonl").write_text("no record\n{}\n")
     arguments = ["--by", "search.num_particles", "--metric", "return", "--title", "Budgets", "--resamples", "300"]
     main(["compare", f"{tmp_path}/runs/*", "--out", str(tmp_path / "out"), *arguments])
-    printed = " ".join(capsys.readouterr().out.split())
+    captured = capsys.readouterr()
+    printed = " ".join(captured.out.split())
+    assert r"\x1b[31mred is damaged and left out: Line 1 of" in captured.err
     assert "undecided at this scale" in printed
     assert "num_particles 16" in printed
     assert "Note: num_particles 4 on rubiks_cube has 2 seeds" in printed
@@ -68,9 +72,19 @@ def test_mistakes_exit_with_a_sentence(tmp_path, monkeypatch, capsys, arguments,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_names_of_runs_neither_style_the_terminal_nor_move_its_cursor():
+    assert _plain("a[red]\x1b[5mb") == r"a\[red]\x1b[5mb"
+
+
 def _run_of(experiment: Experiment, folder: Path, **extra):
     write_run(folder, [0.0, 0.5], **{"spo_version": __version__, **to_json(experiment), **extra})
     return load_run(folder)
+
+
+def test_a_run_whose_task_does_not_exist_here_has_no_command(tmp_path: Path):
+    known = _run_of(Experiment(), tmp_path / "known")
+    gone = _run_of(Experiment(), tmp_path / "gone", task="gone/task")
+    assert _commands([gone, known]).keys() == {known.folder}
 
 
 _DEFAULT = presets.get("default")

@@ -64,7 +64,7 @@ def test_dates():
     now = datetime.datetime(2026, 11, 16, 12)
     assert parse_since("7d", now) == datetime.datetime(2026, 11, 9, 12).timestamp()
     assert parse_since("2026-11-01T12:30", now) == datetime.datetime(2026, 11, 1, 12, 30).timestamp()
-    for text in ("yesterday", "", "9999999d", "2026-13-01", "0001-01-01x"):
+    for text in ("yesterday", "", "9999999d", "999999d", "2026-13-01", "0001-01-01x"):
         with pytest.raises(ValueError, match="is no date: write 2026-11-01"):
             parse_since(text, now)
 

@@ -1,13 +1,17 @@
 """The command `spo compare`."""
 
+import contextlib
 import datetime
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
+
+from spo.checks import printable
 
 if TYPE_CHECKING:
     from spo.reports.comparison import Comparison
@@ -48,7 +52,7 @@ def compare(
         raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder with several runs.")
     if resamples < 100:
         raise ValueError(f"--resamples must be at least 100, got {resamples}.")
-    loaded = load_runs(runs, warn=print)
+    loaded = load_runs(runs, warn=_warn)
     comparison = compare(loaded, by, metric)
     judgement = judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -63,13 +67,21 @@ def compare(
     print(f"\nWrote {folder / 'report.html'}, and next to it {len(drawn)} figures (PNG) and comparison.json.")
 
 
+def _warn(text: str) -> None:
+    print(printable(text), file=sys.stderr)
+
+
 def _commands(runs: "Sequence[Run]") -> dict[Path, str]:
-    """Returns the commands that repeat the runs, by folder. Empty if the libraries for training are not installed."""
-    try:
-        commands = {run.folder: repeating_command(run) for run in runs}
-    except ImportError:
-        return {}
-    return {folder: command for folder, command in commands.items() if command is not None}
+    """Returns the commands that repeat the runs, by folder.
+
+    A run has none if the libraries for training are not installed, or if its task does not exist here.
+    """
+    commands = {}
+    for run in runs:
+        with contextlib.suppress(ImportError, ValueError):
+            if (command := repeating_command(run)) is not None:
+                commands[run.folder] = command
+    return commands
 
 
 def repeating_command(run: "Run") -> str | None:
@@ -124,7 +136,6 @@ def _flags(changed: dict[str, Any], task: str) -> Iterator[str]:
 
 def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     import rich
-    from rich.markup import escape
     from rich.table import Table
 
     from spo.reports.formatting import HEADLINES, format_estimate
@@ -133,14 +144,14 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     finals = Table(box=None)
     finals.add_column(comparison.by)
     for task in comparison.tasks:
-        finals.add_column(f"{task}, {HEADLINES[comparison.metrics[task]]}")
+        finals.add_column(_plain(f"{task}, {HEADLINES[comparison.metrics[task]]}"))
     for group in judgement.ranking:
         cells = []
         for task in comparison.tasks:
             seeds = len(comparison.results_of(group, task))
             words = format_estimate(comparison.metrics[task], judgement.finals[group, task]) if seeds else "not run"
             cells.append(_on_two_lines(words.replace(" (", f" x {seeds} (")))
-        finals.add_row(escape(group), *map(escape, cells))
+        finals.add_row(_plain(group), *map(_plain, cells))
     rich.print("Final scores: IQM over seeds, number of seeds, 95 % interval")
     rich.print(finals)
 
@@ -148,14 +159,21 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     aggregates = Table(comparison.by, *metrics, box=None)
     for group in judgement.ranking:
         cells = [_on_two_lines(format_estimate(name, judgement.aggregates[group][name])) for name in metrics]
-        aggregates.add_row(escape(group), *map(escape, cells))
+        aggregates.add_row(_plain(group), *map(_plain, cells))
     rich.print("\nNormalised scores")
     rich.print(aggregates)
     for verdict in judgement.verdicts:
         colour = "yellow" if verdict.better is None else "green"
-        rich.print(f"\n[{colour}]{escape(verdict.sentence)}[/{colour}] {escape(format_dominance(verdict))}")
+        rich.print(f"\n[{colour}]{_plain(verdict.sentence)}[/{colour}] {_plain(format_dominance(verdict))}")
     for note in comparison.notes:
-        rich.print(f"\n[dim]Note: {escape(note)}[/dim]")
+        rich.print(f"\n[dim]Note: {_plain(note)}[/dim]")
+
+
+def _plain(text: str) -> str:
+    """Returns a text of the runs that neither styles the terminal nor moves its cursor."""
+    from rich.markup import escape
+
+    return escape(printable(text))
 
 
 def _on_two_lines(estimate: str) -> str:

@@ -181,9 +181,9 @@ def sort(overviews: Iterable[Overview], key: str) -> list[Overview]:
 
 def parse_since(text: str, now: datetime.datetime) -> float:
     """Returns the time that a text names: a date (2026-11-01), a date and time (2026-11-01 12:30), or days (7d)."""
-    if text.endswith("d") and text[:-1].isdecimal() and len(text) < 8:
-        return (now - datetime.timedelta(days=int(text[:-1]))).timestamp()
     try:
+        if text.endswith("d") and text[:-1].isdecimal():
+            return (now - datetime.timedelta(days=int(text[:-1]))).timestamp()
         return datetime.datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise ValueError(
