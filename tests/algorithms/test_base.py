@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spo.algorithms.base import per_device, vmap_over
+from spo.algorithms.minibatches import values_over_time
 from spo.algorithms.updates import adam, run_updates
 
 
@@ -90,3 +91,16 @@ def test_vmap_over_keeps_arguments_that_are_not_mapped():
     results = vmap_over(function, 2, in_axes=(0, None))(x, y)
     np.testing.assert_allclose(results["sum"], x["a"] + 6.0)
     np.testing.assert_allclose(results["same"], x["b"])
+
+
+@pytest.mark.parametrize(("shape", "at_once"), [((6, 1000), 3000), ((5, 1000), 1000), ((6, 5000), 5000), ((4, 3), 12)])
+def test_values_over_time_are_computed_in_parts(shape: tuple[int, int], at_once: int):
+    """The largest whole number of time steps with at most 4096 states, or one time step."""
+    observations = {"x": np.random.default_rng(0).normal(size=(*shape, 2)).astype(np.float32)}
+
+    def critic(observation: dict) -> jax.Array:
+        return observation["x"] @ jnp.array([1.0, 2.0])
+
+    values = functools.partial(values_over_time, critic)
+    np.testing.assert_allclose(values(observations), observations["x"] @ np.array([1.0, 2.0]), rtol=1e-5, atol=1e-5)
+    assert f"f32[{at_once}]" in str(jax.make_jaxpr(values)(observations))

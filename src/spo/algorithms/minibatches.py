@@ -22,9 +22,16 @@ def check_minibatches(num_envs: int, rollout_length: int, num_minibatches: int) 
         )
 
 
+#: Most states whose values are computed at once, if a time step has fewer.
+_MAX_STATES = 4096
+
+
 def values_over_time(critic: Callable[[Any], Float[Array, ""]], observations: PyTree[Array]) -> Float[Array, "T E"]:
-    """Returns the values of a rollout, leaves [T, E, ...], one time step after the other to save memory."""
-    return jax.lax.map(jax.vmap(critic), observations)
+    """Returns the values of a rollout, leaves [T, E, ...], a few time steps after the others to save memory."""
+    length, num_envs = jax.tree.leaves(observations)[0].shape[:2]
+    steps = max(n for n in range(1, length + 1) if length % n == 0 and (n == 1 or n * num_envs <= _MAX_STATES))
+    parts = jax.tree.map(lambda x: x.reshape(length // steps, steps * num_envs, *x.shape[2:]), observations)
+    return jax.lax.map(jax.vmap(critic), parts).reshape(length, num_envs)
 
 
 def learn_in_minibatches(
