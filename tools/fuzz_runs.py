@@ -57,7 +57,7 @@ EXPERIMENT = Experiment(
         replay_size=8 * 16,
         search=SearchConfig(num_particles=4, horizon=2, unroll=1),
     ),
-    network=NetworkConfig(width=8, depth=1),
+    network=NetworkConfig(width=64, depth=2),
     evaluation=EvaluationConfig(num_evaluations=3, episodes=8, final_episodes=8),
 )
 #: Words of the messages that announce an earlier state.
@@ -344,7 +344,10 @@ def damage(chance: random.Random, folder: Path) -> str:
         target = chance.choice([path for path in folder.rglob("*") if path.is_dir()])
         shutil.rmtree(target)
         return f"removed {target.relative_to(folder)}"
-    path = chance.choice(arrays if arrays and chance.random() < 0.6 else settings or files)
+    if arrays and chance.random() < 0.4:  # by size: the format has no checksums of its own for large arrays
+        (path,) = chance.choices(arrays, [path.stat().st_size for path in arrays])
+    else:
+        path = chance.choice(arrays if arrays and chance.random() < 0.4 else settings or files)
     kind = chance.choice(list(KINDS))
     path.write_bytes(KINDS[kind](chance, path.read_bytes())) if kind != "deleted" else path.unlink()
     return f"{kind} {path.relative_to(folder.parent)}"

@@ -181,6 +181,24 @@ def test_damage_to_any_file_is_noticed(tmp_path: Path, two_checkpoints: Path, na
         assert message.endswith("): that of iteration 1 is used.")
 
 
+def test_a_flipped_bit_in_a_large_array_is_noticed(tmp_path: Path):
+    """The format itself checks only small arrays: without checksums each of these loads as another learner."""
+
+    def make_large(key: jax.Array) -> TrainState:
+        state = make_state(key)
+        return state._replace(learner={**state.learner, "large": jax.random.normal(key, (2, 100, 100))})
+
+    state, abstract = make_large(jax.random.key(0)), abstract_state(make_large, MESH)
+    checkpoints.save(tmp_path, RunState(state, state.learner, PROGRESS._replace(iteration=1)))
+    files = [path for path in (tmp_path / "1" / "learner").rglob("*") if path.is_file()]
+    path = max(files, key=lambda file: file.stat().st_size)
+    flip_a_bit(path)
+    with pytest.raises(ValueError, match=f"iteration 1: {path} differs from its checksum"):
+        checkpoints.restore_learner(tmp_path, abstract.learner, "last", pytest.fail)
+    with pytest.raises(ValueError, match=f"iteration 1: {path} differs from its checksum"):
+        checkpoints.restore(tmp_path, abstract, 1, pytest.fail)
+
+
 def test_a_reader_of_learners_does_not_read_the_replay(tmp_path: Path, two_checkpoints: Path):
     folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
     shutil.rmtree(folder / "2" / "worker")
