@@ -275,7 +275,9 @@ def test_a_learner_of_another_network_is_refused(whole_run: Path, tmp_path: Path
 # --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(tmp_path: Path):
+def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     calls: list[tuple[dict[str, float], int]] = []
 
     def callback(metrics: dict[str, float], handle: loop.Handle) -> None:
@@ -283,7 +285,14 @@ def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(tmp_
         if metrics["env_steps"] == 6 * ENV_STEPS_PER_ITERATION:
             handle.stop()
 
-    summary = train(tiny_experiment(), tmp_path / "run", callbacks=[callback])
+    def fail(*arguments: Any) -> None:
+        raise KeyError("final")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_evaluate_final", fail)
+        with pytest.raises(KeyError, match="final"):
+            train(tiny_experiment(), tmp_path / "run", callbacks=[callback])
+    summary = train(tiny_experiment(), tmp_path / "run", resume=True)  # it evaluates, and does not train on
     found = records(tmp_path / "run")
     assert [metrics["env_steps"] / ENV_STEPS_PER_ITERATION for metrics, _ in calls] == [2, 4, 6]
     # Two seeds, and an evaluation after the second interval. The evaluation before training is of no interval.
@@ -301,9 +310,9 @@ def test_a_callback_receives_the_metrics_of_each_interval_and_stops_the_run(tmp_
 def test_an_error_in_a_callback_loses_no_training(tmp_path: Path):
     def callback(metrics: dict[str, float], handle: loop.Handle) -> None:
         if metrics["env_steps"] == 6 * ENV_STEPS_PER_ITERATION:
-            raise KeyError("mine")
+            raise OSError("My file is gone.")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(OSError, match=r"My file is gone\. When that is fixed, continue with `spo train --resume"):
         train(tiny_experiment(), tmp_path / "run", callbacks=[callback], checkpoint_seconds=1e9)
     assert last_state(tmp_path / "run").progress.iteration == 4
 

@@ -12,7 +12,7 @@ from spo.training import memory
 from spo.training.experiment import EvaluationConfig
 from spo.training.loop import train
 from spo.training.trainer import Trainer
-from training.comparing import last_state, records
+from training.comparing import Interrupter, last_state, records
 from training.tiny_run import tiny_experiment
 
 ON_CPU = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 4000000000 bytes.")
@@ -67,7 +67,9 @@ def test_a_run_without_memory_for_its_final_evaluation_is_finished_with_fewer_ep
         train(tiny_experiment(), folder, checkpoint_seconds=1e9)
     assert last_state(folder).progress.iteration == 12
     fewer = tiny_experiment(evaluation=EvaluationConfig(num_evaluations=3, episodes=16, final_episodes=16))
-    summary = train(fewer, folder, resume=True)
+    display = Interrupter("none", 1)
+    summary = train(fewer, folder, sinks=[display], resume=True)
+    assert display.messages[0] == "From now on, evaluations differ: evaluation.final_episodes (32, now 16)."
     assert summary["final_return_episodes"] == records(folder)[-1]["metrics"]["episode/count"] == 16
     assert json.loads((folder / "config.json").read_text())["evaluation"]["final_episodes"] == 16
     starts = json.loads((folder / "environment.json").read_text())["starts"]

@@ -161,7 +161,8 @@ def train(
         stack.enter_context(removing_damaged())
         if resume:
             stack.enter_context(run_folder.open_to_train())
-            run_folder.store_evaluation(experiment)
+            if changes := run_folder.store_evaluation(experiment):
+                SinkGroup(sinks if processes.is_first() else []).message(f"From now on, evaluations differ: {changes}.")
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)
@@ -212,15 +213,16 @@ def _train_to_end(
     """Trains and evaluates to the end of the schedule, or until a callback stops the run."""
     schedule = trainer.schedule
     for interval in schedule.intervals_after(state.progress.iteration):
+        if state.progress.stopped:
+            break
         state = _train(trainer, state, log)
         if schedule.evaluates_after(interval):
             state = _evaluate(trainer, state, log)
         stopped = _call_back(callbacks, log)
         if stopped and not schedule.evaluates_after(interval):
             state = _evaluate(trainer, state, log)
+        state = state._replace(progress=state.progress._replace(stopped=stopped))
         _update(checkpointer, state, agreement, is_last=stopped or interval == schedule.num_intervals)
-        if stopped:
-            break
     return state
 
 
@@ -426,12 +428,12 @@ def _saving_on_failure(
             f"settings, such as a smaller learning rate: `spo export {folder.path} FILE --which last`, then "
             "`spo train --from FILE`."
         ) from None
-    except OSError as error:
-        raise OSError(f"{error} When that is fixed, {resume}") from error
-    except Exception:  # too little memory, or an error in a callback or a sink
+    except Exception as error:  # too little memory, a full disk, or an error in a callback or a sink
         if jax.process_count() == 1:
             with contextlib.suppress(OSError):
                 checkpointer.save_latest()
+        if isinstance(error, OSError):
+            raise OSError(f"{error} When that is fixed, {resume}") from error
         raise
 
 

@@ -231,24 +231,30 @@ class RunFolder:
 
     def check_same(self, experiment: Experiment) -> None:
         """Raises ValueError if the run was started with other settings, except those in `CHANGEABLE`."""
-        stored, given = (flatten(json.loads(json.dumps(to_json(e)))) for e in (self.experiment, experiment))
-        changed = [name for name in sorted((stored | given).keys() - CHANGEABLE) if stored.get(name) != given.get(name)]
-        if changed:
-            named = ", ".join(f"{name} ({stored.get(name)!r}, now {given.get(name)!r})" for name in changed)
+        changes = [words for name, words in self._changes(experiment).items() if name not in CHANGEABLE]
+        if changes:
             raise ValueError(
-                f"{self.path} was started with another experiment: {named}. Resume it with its own settings, or start "
-                "a new run."
+                f"{self.path} was started with another experiment: {', '.join(changes)}. Resume it with its own "
+                "settings, or start a new run."
             )
 
-    def store_evaluation(self, experiment: Experiment) -> None:
-        """Replaces the settings in config.json that `check_same` lets change. environment.json has those of each start.
+    def _changes(self, experiment: Experiment) -> dict[str, str]:
+        """Returns the settings that differ from those of the run: name -> a description of the change."""
+        stored, given = (flatten(json.loads(json.dumps(to_json(e)))) for e in (self.experiment, experiment))
+        changed = [name for name in sorted(stored | given) if stored.get(name) != given.get(name)]
+        return {name: f"{name} ({stored.get(name)!r}, now {given.get(name)!r})" for name in changed}
 
-        Only process 0 writes. The caller holds the lock.
+    def store_evaluation(self, experiment: Experiment) -> str:
+        """Replaces the settings in config.json that `check_same` lets change, and returns a description of the changes.
+
+        environment.json has the settings of each start. Only process 0 writes. The caller holds the lock.
         """
-        if processes.is_first() and experiment.evaluation != self.experiment.evaluation:
+        changes = ", ".join(self._changes(experiment).values())
+        if processes.is_first() and changes:
             config = {name: value for name, value in read_config(self.path).items() if name != CHECKSUM}
             config["evaluation"] = to_json(experiment)["evaluation"]
             write_json(self.config_path, with_checksum(config))
+        return changes
 
     def record_start(self, **facts: Any) -> None:
         """Adds this start of the run to environment.json."""

@@ -22,6 +22,7 @@ class Progress(NamedTuple):
     compile_seconds: float = 0.0
     training_seconds: float = 0.0  # of the intervals: without compilation, evaluations and checkpoints
     time_to_first_update: float | None = None  # seconds from the start to the end of the first iteration
+    stopped: bool = False  # by a callback: a resumed run does not train on
 
     @property
     def env_steps(self) -> int:
