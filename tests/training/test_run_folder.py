@@ -156,6 +156,15 @@ def test_a_changed_configuration_is_refused(tmp_path: Path):
             refused()
 
 
+def test_a_changed_name_in_the_configuration_is_refused_with_the_file(tmp_path: Path):
+    """Even that of the checksum."""
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment()).release()
+    folder.config_path.write_text(folder.config_path.read_text().replace('"sha256"', '"sha25v"'))
+    with pytest.raises(ValueError, match=rf"^{folder.config_path}: .*sha25v"):
+        load_learner(folder.path, "best")
+
+
 def test_a_missing_start_is_noticed(tmp_path: Path):
     """Without it the run would silently begin with new parameters."""
     source = tmp_path / "learner.npz"

@@ -221,6 +221,8 @@ class RunFolder:
         config = read_config(self.path)
         try:
             return from_json({name: value for name, value in config.items() if name not in _NOT_SETTINGS})
+        except ValueError as error:
+            raise ValueError(f"{self.config_path}: {error}") from error
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{self.config_path} is damaged, or another version wrote it: {error!r}.") from error
 
