@@ -110,7 +110,7 @@ class _Lanes(NamedTuple):
 
 
 def _lanes(num_actions: int) -> _Lanes:
-    width = 1 << (num_actions - 1).bit_length()
+    width = max(2, 1 << (num_actions - 1).bit_length())  # a reduction needs two lanes
     number = jax.lax.iota(jnp.int32, width)
     return _Lanes(number, jnp.minimum(number, num_actions - 1), number < num_actions)
 
