@@ -19,7 +19,7 @@ from spo.algorithms.spo import SPOConfig
 from spo.environments.checking import InvalidEnvironment
 from spo.networks.config import NetworkConfig
 from spo.reports.runs import read_config
-from spo.training import loop
+from spo.training import library, loop
 from spo.training.agents import Agent
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_experiment
@@ -307,6 +307,13 @@ def test_options_of_the_function_are_options_of_the_task(tmp_path, capsys, monke
     help_text = spo_command(capsys, "train", "--task", name("corridor"), "--help").out
     assert "--task.time-limit INT" in help_text
     assert "Number of cells." in help_text
+
+
+def test_options_are_given_to_functions_and_refused_for_objects():
+    with pytest.raises(ValueError, match="task_options are those of an environment that is given by name"):
+        spo.train(own_environments.corridor(), task_options={"length": 5}, **SETTINGS)
+    loaded = library._given_task(own_environments.corridor, {"length": 5})
+    assert loaded.train.observation_spec.shape == (5,)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from spo import environments
 from spo.training import checkpoints, signals, trainer
+from spo.training.evaluation import evaluate_in_parts
 from spo.training.loop import train
 from spo.training.signals import Listener, Terminated, interruptible, listen
 from spo.training.sinks.base import Sink
@@ -210,6 +216,29 @@ def test_ctrl_c_during_a_long_evaluation_ends_within_seconds(tmp_path: Path, mon
     assert time.monotonic() - start[0] < 10
     released.set()
     assert last_state(tmp_path / "run").progress.iteration == 2
+
+
+def test_ctrl_c_during_a_step_of_many_episodes_ends_the_evaluation_of_a_saved_run():
+    begun, released, ended = threading.Event(), threading.Event(), []
+
+    def wait(action: np.ndarray) -> np.ndarray:
+        begun.set()
+        ended.append(released.wait(20))
+        return action
+
+    def act(learner: Any, key: Any, state: Any, timestep: Any, **options: bool) -> Any:
+        actions = jnp.zeros(timestep.reward.shape, jnp.int32)
+        return jax.pure_callback(wait, actions, actions, vmap_method="broadcast_all")
+
+    algorithm = SimpleNamespace(act=act)
+    stub = SimpleNamespace(
+        task=environments.make("tiny/bandit"), algorithm=algorithm, experiment=SimpleNamespace(num_seeds=1)
+    )
+    threading.Thread(target=lambda: (begun.wait(), send(signal.SIGINT))).start()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_in_parts(stub, {}, jax.random.key(0), 2, use_search=False, greedy=False, on_progress=lambda *_: None)
+    assert not ended
+    released.set()
 
 
 @pytest.mark.program

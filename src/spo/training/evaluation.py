@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from spo.acting import Episodes, RunningEpisodes, continue_episodes, is_unfinished, start_episodes
 from spo.training.processes import to_host
+from spo.training.signals import interruptible
 from spo.training.trainer import Trainer, seed_keys
 from spo.types import PRNGKey
 
@@ -55,13 +56,18 @@ def evaluate_in_parts(
 
     learner = jax.device_put(learner, jax.devices()[0])
     running, num_steps, unfinished = start(key), 1, True
+    program = interruptible(advance.lower(learner, running, jnp.int32(num_steps)).compile)
+
+    def run_part() -> tuple[RunningEpisodes, Any]:
+        part, counts = program(learner, running, jnp.int32(num_steps))
+        return part, jax.device_get(counts)
+
     while unfinished:
         started_at = time.perf_counter()
-        running, counts = advance(learner, running, jnp.int32(num_steps))
-        unfinished, ended, steps = jax.device_get(counts)
+        running, (unfinished, ended, steps) = interruptible(run_part)  # one step of many episodes can take long
         on_progress(int(ended), num_episodes * trainer.experiment.num_seeds, int(steps))
         if time.perf_counter() - started_at < seconds_per_part / 2 and num_steps < MAX_STEPS_PER_PART:
-            num_steps *= 2  # the first part also compiles, and keeps its length
+            num_steps *= 2
     return to_host(running.episodes)
 
 

@@ -105,6 +105,11 @@ def train(
             raise ValueError(f"{name} must be a function, got {shorten(function)}.")
     further, start_from, of_loop = _split(settings)
     name, task = _name_and_task(env)
+    if task is not None and settings.get("task_options"):
+        raise ValueError(
+            f"task_options are those of an environment that is given by name, and {name} is an object: make it with "
+            "these options."
+        )
     algorithm = name_algorithm(algorithm)
     if start_from is not None and network is PAPER_NETWORK:  # its parameters fit no other network
         network = load_experiment(start_from).network
@@ -163,9 +168,9 @@ def load(
     check_value("run", run, Path)
     check_value("member", member, int)
     path = Path(run)
-    task = None if env is None else _given_task(env)
     if algorithm is not None:
         name_algorithm(algorithm)
+    task = None if env is None else _given_task(env, load_experiment(path).task_options)
     with give_network(network):
         learner, origin = load_learner_and_origin(path, which, task)
         trainer = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task)
@@ -202,9 +207,10 @@ def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:
     return f"{OBJECT}{task.train.name or 'environment'}", task
 
 
-def _given_task(env: EnvironmentLike) -> Task:
+def _given_task(env: EnvironmentLike, task_options: dict[str, Any]) -> Task:
+    """Returns the environments that were given to `load`. A name or a function gets the options of the run."""
     name, task = _name_and_task(env)
-    return environments.make(name) if task is None else task
+    return environments.make(name, **task_options) if task is None else task
 
 
 def _display(progress: bool) -> list[Sink]:
