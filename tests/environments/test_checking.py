@@ -3,6 +3,7 @@
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,22 @@ def test_a_function_that_cannot_be_batched_is_named():
 def test_a_slow_environment_is_not_judged_by_its_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.0)
     check_environment(corridor(move=lambda key, position, action: position * 0))
+
+
+def test_a_slow_environment_is_not_checked_for_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.1)
+    calls: list[None] = []
+
+    def stay(position: np.ndarray) -> np.ndarray:
+        calls.append(time.sleep(0.01))
+        return position * 0
+
+    def move(key: Any, position: Any, action: Any) -> Any:
+        place = jax.ShapeDtypeStruct((), position.dtype)
+        return jax.pure_callback(stay, place, position, vmap_method="sequential")
+
+    check_environment(corridor(move=move))
+    assert len(calls) < 100
 
 
 @pytest.mark.parametrize(

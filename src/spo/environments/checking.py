@@ -382,7 +382,9 @@ def _check_steps(environment: Environment, types: _Types, num_steps: int, max_st
 
     episode, until = begin(num_steps + 1), time.monotonic() + SECONDS_FOR_TIME_LIMIT
     while not episode.ended and time.monotonic() < until:
-        episode = play(episode, min(int(episode.steps) + _STEPS_PER_CALL, max_steps))
+        steps = int(episode.steps)
+        # Few steps at first: those of a slow environment can take seconds each.
+        episode = play(episode, min(2 * steps + 1, steps + _STEPS_PER_CALL, max_steps))
         _check_values("step", episode.timestep)
         if not episode.ended and episode.steps >= max_steps:
             raise InvalidEnvironment(
