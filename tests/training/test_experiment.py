@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,17 @@ def test_a_file_from_before_there_were_channels_is_read():
     data = to_json(presets.get("paper/boxoban"))
     del data["network"]["channels"]
     assert from_json(data) == presets.get("paper/boxoban")
+
+
+def test_settings_that_a_file_cannot_hold_are_refused_by_name():
+    def options(value: Any) -> Any:
+        return to_json(tiny_experiment(task_options={"mine": value}))["task_options"]["mine"]
+
+    assert options(Path("levels")) == "levels"
+    assert options((np.float32(0.5), [True, None])) == (0.5, [True, None])
+    for value in (np.zeros(2), print, [{1, 2}]):
+        with pytest.raises(ValueError, match=r"task_options.mine is of type .*, which can't be stored with a run: use"):
+            options(value)
 
 
 def test_an_unknown_setting_is_refused_by_name():

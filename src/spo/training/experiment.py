@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from spo.algorithms.registry import find_algorithm
@@ -77,15 +78,25 @@ class Experiment:
 
 
 def to_json(experiment: Experiment) -> dict[str, Any]:
-    """Returns the experiment as nested dictionaries that JSON can hold."""
-    return _to_plain(dataclasses.asdict(experiment))
+    """Returns the experiment as nested dictionaries that JSON can hold. Raises ValueError for a value that it can't."""
+    return {name: _to_plain(name, value) for name, value in dataclasses.asdict(experiment).items()}
 
 
-def _to_plain(value: Any) -> Any:
-    """Replaces the numbers of NumPy and JAX by Python's."""
+def _to_plain(name: str, value: Any) -> Any:
+    """Replaces the numbers of NumPy and JAX by Python's, and paths by text."""
     if isinstance(value, dict):
-        return {name: _to_plain(item) for name, item in value.items()}
-    return value.item() if getattr(value, "shape", None) == () else value
+        return {key: _to_plain(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(_to_plain(name, item) for item in value)
+    if isinstance(value, Path):
+        return str(value)
+    plain = value.item() if getattr(value, "shape", None) == () else value
+    if plain is not None and not isinstance(plain, bool | int | float | str):
+        raise ValueError(
+            f"{name} is of type {type(value).__name__}, which can't be stored with a run: use numbers, text, truth "
+            "values, or lists of them."
+        )
+    return plain
 
 
 def from_json(data: dict[str, Any]) -> Experiment:
