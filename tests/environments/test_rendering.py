@@ -36,6 +36,16 @@ def test_a_rollout_stops_at_max_steps():
     assert len(rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=2)) == 3
 
 
+def test_an_error_of_the_users_function_is_a_sentence():
+    def render(state):
+        return {}["level"]
+
+    with pytest.raises(
+        ValueError, match=r"The `render` function of the environment raised KeyError \(in test_rend.*'level'"
+    ):
+        rollout(tiny("chain").evaluation._replace(render=render), move_right, jax.random.key(0), 1)
+
+
 def test_the_policy_is_given_fresh_keys_and_the_current_state():
     seen = []
 

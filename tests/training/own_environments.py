@@ -118,5 +118,9 @@ def not_an_environment() -> int:
     return 3
 
 
+def broken_maker(name: str = "level") -> Environment:
+    return {}[name]
+
+
 def needs_a_length(length: int) -> Environment:
     return corridor(length)

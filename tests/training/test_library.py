@@ -148,6 +148,8 @@ def test_a_path_of_another_type_is_refused(path):
         spo.load(path)
     with pytest.raises(ValueError, match="member must be a whole number, got 'abc'"):
         spo.load("run", member="abc")
+    with pytest.raises(ValueError, match="path must be a path, got"):
+        Agent(act=lambda *_: 0, params={}, summary={}).save(path)
     if path is not None:
         with pytest.raises(ValueError, match="run must be a path, got"):
             spo.train("tiny/bandit", run=path)

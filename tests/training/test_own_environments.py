@@ -322,6 +322,10 @@ def test_options_are_given_to_functions_and_refused_for_objects():
         (["--task", name("corridors")], "has no 'corridors'. Did you mean 'corridor'"),
         (["--task", name("NOT_A_FUNCTION")], "is of type int and can't be called"),
         (["--task", name("not_an_environment")], "returned an object of type int"),
+        (
+            ["--task", name("broken_maker"), "--task.name", "x"],
+            "broken_maker raised KeyError (in own_environments.py, line",
+        ),
         (["--task", name("needs_a_length")], "--task.length"),
         (["--task", name("corridor"), "--task.lenght", "5"], "--task.lenght"),
         (["--task", name("corridor"), "--task.length", "abc"], "--task.length"),

@@ -37,6 +37,16 @@ def test_a_run_of_another_version_is_refused(tmp_path: Path):
             refused()
 
 
+def test_a_run_of_an_object_is_continued_in_python(tmp_path: Path):
+    folder = RunFolder.unused(tmp_path / "run")
+    folder.create(tiny_experiment())
+    assert folder.resume_command == f"spo train --resume {folder.path}"
+    record = json.loads(folder.config_path.read_text())
+    for change in ({"task": "object:mine"}, {"algorithm": "object:mine"}, {"network": {"kind": "object:mine"}}):
+        folder.config_path.write_text(json.dumps(record | change))
+        assert folder.resume_command.startswith("spo.train(env, run="), change
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from spo.checks import check_arguments
 from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
+from spo.quoting import quote
 from spo.types import Action, ActionSpec, DiscreteActions, Environment, PRNGKey, State, Task, TimeStep
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -46,9 +47,20 @@ def own_maker(name: str) -> Callable[..., Task]:
     def make(**options: Any) -> Task:
         given = {option: _from_json(value, hints.get(option)) for option, value in options.items()}
         check_arguments(function, given, owner=name)
-        return to_task(calling_from_current_folder(function)(**given), f"The function {name} returned")
+        return call_maker(calling_from_current_folder(function), name, **given)
 
     return make
+
+
+def call_maker(function: Callable[..., Any], name: str, /, **options: Any) -> Task:
+    """Returns the task that a user's function makes. Raises ValueError for what it raises or returns instead."""
+    try:
+        made = function(**options)
+    except (ValueError, OSError, ImportError, MemoryError):  # these are sentences for users
+        raise
+    except Exception as error:
+        raise ValueError(f"The function {name} raised {quote(error)}.") from error
+    return to_task(made, f"The function {name} returned")
 
 
 def _refuse_foreign(name: str, function: Callable[..., Any]) -> None:
@@ -174,6 +186,7 @@ def describe_specs(environment: Environment) -> dict[str, Any]:
 
 
 __all__ = [
+    "call_maker",
     "describe_specs",
     "fill_mask",
     "is_own",

@@ -26,7 +26,7 @@ from spo.environments.tiny import TINY_NAMES, tiny_maker
 from spo.types import Environment, Task
 
 
-def make(name: str, **options: Any) -> Task:
+def make(name: str, /, **options: Any) -> Task:
     """Makes a task: one environment for training, one for evaluation, and one as the model of a search.
 
     Args:

@@ -1,5 +1,6 @@
 """Frames of an episode, and an animation of frames."""
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from spo.quoting import quote
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
 #: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
@@ -46,22 +48,31 @@ def rollout(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps} leaves no step to draw: use 1 or more.")
-    draw = env.render
-    if draw is None:
+    if env.render is None:
         raise ValueError(f"The environment {env.name or 'of this run'} draws no pictures: give it a `render` function.")
+    draw = functools.partial(_draw, env.render)
     step = jax.jit(env.step)
     key, key_reset = jax.random.split(key)
     state, timestep = jax.jit(env.reset)(key_reset)
-    frames, rewards = [np.asarray(draw(state))], []
+    frames, rewards = [draw(state)], []
     for _ in range(max_steps):
         key, key_action, key_step = jax.random.split(key, 3)
         state, timestep = step(key_step, state, policy_fn(key_action, state, timestep))
-        frames.append(np.asarray(draw(state)))
+        frames.append(draw(state))
         rewards.append(float(timestep.reward))
         if timestep.ended:
             break
     solved = bool(timestep.metrics["solved"] > 0) if "solved" in timestep.metrics else None
     return Rollout(frames, rewards, bool(timestep.ended), solved)
+
+
+def _draw(render: Callable[[State], np.ndarray], state: State) -> np.ndarray:
+    try:
+        return np.asarray(render(state))
+    except (ValueError, OSError, ImportError, MemoryError):  # these are sentences for users
+        raise
+    except Exception as error:
+        raise ValueError(f"The `render` function of the environment raised {quote(error)}.") from error
 
 
 def describe_steps(episode: Rollout, title: str) -> list[str]:

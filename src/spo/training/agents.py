@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.algorithms.base import Algorithm
+from spo.checks import check_value
 from spo.reports.formatting import format_metric
 from spo.training.run_folder import Origin, save_learner
 from spo.types import Action, PRNGKey, State, TimeStep
@@ -44,6 +45,7 @@ class Agent:
         The file has the learners of all seeds, by name, and the settings as JSON. Reading it executes nothing that is
         stored in it.
         """
+        check_value("path", path, Path)
         if self.learners is None:
             raise ValueError("This agent has no settings to save: use one that spo.train or spo.load returned.")
         save_learner(Path(path), *self.learners)

@@ -11,7 +11,7 @@ from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config, name_algorithm
 from spo.algorithms.spo import SPOConfig
 from spo.checks import check_value, shorten
-from spo.environments.own import to_task
+from spo.environments.own import call_maker, to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
 from spo.networks.own import NetworkFunction, give_network
@@ -202,7 +202,7 @@ def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:
         return env, None
     if callable(env) and not isinstance(env, Environment | Task):
         name = name_of(env)
-        return (name, None) if is_import_name(name) else (name, to_task(env(), f"The function {name} returned"))
+        return (name, None) if is_import_name(name) else (name, call_maker(env, name))
     task = to_task(env, "Can't train on")
     return f"{OBJECT}{task.train.name or 'environment'}", task
 

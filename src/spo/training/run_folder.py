@@ -88,10 +88,12 @@ class RunFolder:
 
     @property
     def resume_command(self) -> str:
-        """Command or function call that continues the run. An environment without a name needs Python."""
+        """Command or function call that continues the run. What was given as an object needs Python."""
         try:
-            by_name = not is_object_name(read_config(self.path)["task"])
-        except ValueError:  # the configuration is damaged
+            config = read_config(self.path)
+            names = (config["task"], config["algorithm"], config["network"].get("kind", ""))
+            by_name = not any(map(is_object_name, names))
+        except (ValueError, KeyError, AttributeError):  # the configuration is damaged
             by_name = True
         return f"spo train --resume {self.path}" if by_name else f"spo.train(env, run={str(self.path)!r}, resume=True)"
 
