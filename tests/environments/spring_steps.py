@@ -103,9 +103,9 @@ def coverage(env, before):
     if found is not None:
         with jax.numpy_rank_promotion("allow"):
             touching = np.asarray(jax.jit(jax.vmap(lambda x: contact.get(env.sys, x).dist))(state.x)) < 0
-    lowest, highest = env.sys.dof.limit
-    q = state.q[:, state.q.shape[1] - len(lowest) :]  # a free body has one q more than qd, and no limits
-    return Coverage(touching, np.asarray((q < lowest) | (q > highest)))
+    lowest, highest = map(np.asarray, env.sys.dof.limit)
+    q = np.asarray(state.q)[:, state.q.shape[1] - len(lowest) :]  # a free body has one q more than qd, and no limits
+    return Coverage(touching, (q < lowest) | (q > highest))
 
 
 def choose(seen):
