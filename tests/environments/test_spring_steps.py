@@ -91,6 +91,22 @@ def test_brax_stays_in_the_plane(name):
 # --- A thousand steps ------------------------------------------------------------------------------------------------
 
 
+#: Contact points that random play does not reach: the head of a walker, and one end of a thigh of a lying humanoid.
+CONTACTS_OUT_OF_REACH = {"walker2d": 2, "humanoidstandup": 1}
+#: Least number of joints that go beyond their limits.
+LIMITS_REACHED = {
+    "ant": 8,
+    "halfcheetah": 6,
+    "hopper": 3,
+    "humanoid": 11,
+    "humanoidstandup": 11,
+    "inverted_double_pendulum": 1,
+    "inverted_pendulum": 1,
+    "reacher": 1,
+    "walker2d": 6,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", spring_steps.NAMES)
 def test_a_thousand_steps(name):
@@ -99,9 +115,8 @@ def test_a_thousand_steps(name):
     assert len(steps.done) == 1000
     _check_equal(env, steps)
     seen = spring_steps.coverage(env, played[0])
-    if seen.touching.shape[1]:
-        assert (seen.touching.any(axis=0)).mean() > 0.7, "contacts"
-    assert seen.beyond_limits.any(), "limits"
+    assert (~seen.touching.any(axis=0)).sum() <= CONTACTS_OUT_OF_REACH.get(name, 0)
+    assert seen.beyond_limits.any(axis=0).sum() >= LIMITS_REACHED[name]
 
 
 # --- Which environments ----------------------------------------------------------------------------------------------
