@@ -17,6 +17,7 @@ import jax
 from spo import files
 from spo.algorithms.base import TrainState
 from spo.training import checksums, named_arrays, processes
+from spo.training.memory import is_out_of_memory
 from spo.training.run_log import without_orbax_logs
 from spo.training.run_state import Progress, RunState
 
@@ -195,7 +196,7 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
         except DeviceCountError:
             raise
         except Exception as error:  # Orbax and its storage libraries raise errors of many types
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise  # the device is too small, and the checkpoint may be good
             if jax.process_count() > 1 and not isinstance(error, _DamagedError):
                 # Other processes may have read it, and all must use the same one.
@@ -234,7 +235,7 @@ def restore_learner(
             progress, has_checksums = _restore_progress(path)
             learner = _restore_item(path, item, abstract)
         except Exception as error:
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             damaged[untried[-1]] = _reason(error)
             continue
@@ -275,10 +276,6 @@ def _check_in_process_0(path: Path) -> None:
             reason = _reason(error)
     if not processes.broadcast_from_process_0(reason is None):
         raise _DamagedError(reason or "process 0 has found it so")
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _restore_state(path: Path, abstract: TrainState, num_devices: int) -> tuple[RunState, bool]:
