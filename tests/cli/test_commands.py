@@ -192,14 +192,14 @@ def test_an_exported_file_evaluates_like_its_run_with_the_policy_alone(run: Path
         return dataclasses.replace(agent, act=act)
 
     monkeypatch.setattr(library, "make_agent", make_agent)
-    switches = ("--policy-only", "--greedy", "--last", "--episodes", "8", "--seed", "5")
-    for source in (run, file):
+    switches = ("--policy-only", "--greedy", "--episodes", "8", "--seed", "5")
+    for source in ((str(run), "--last"), (str(file),)):  # the file has the last parameters only
         out = tmp_path / "result.json"
-        result = spo_command(capsys, "evaluate", str(source), *switches, "--out", str(out))
+        result = spo_command(capsys, "evaluate", *source, *switches, "--out", str(out))
         assert result.code == 0, result.err
         results.append(json.loads(out.read_text()))
     assert results[0]["search"] is None
-    assert results[0]["parameters"] == "last"
+    assert results[0]["parameters"] == results[1]["parameters"] == "last"
     assert results[0]["per_seed"] == results[1]["per_seed"]
     assert timed[0] == {"use_search": False, "greedy": True}  # the timing is of the actions that were evaluated
 

@@ -230,7 +230,7 @@ class EvaluateOptions:
     greedy: bool = False
     """Take the most likely action instead of a random one."""
     last: bool = False
-    """Use the parameters from the end of training instead of those of the best evaluation."""
+    """Use the parameters from the end of training instead of those of the best evaluation. A file has one of them."""
     seed: int = 0
     """Random seed of the episodes."""
     out: Path | None = None

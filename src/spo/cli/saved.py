@@ -1,5 +1,6 @@
 """The commands that read saved runs: `spo evaluate`, `spo render`, `spo runs` and `spo export`."""
 
+import dataclasses
 import datetime
 import json
 import statistics
@@ -80,12 +81,12 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
     from spo.training.evaluation import evaluate_in_parts
     from spo.training.experiment import to_json
     from spo.training.library import make_agent
-    from spo.training.run_folder import load_learner
+    from spo.training.run_folder import load_learner_and_origin
     from spo.training.sinks.display import evaluation_progress
     from spo.training.trainer import Trainer
 
-    which: Literal["best", "last"] = "last" if chosen.last else "best"
-    trained, learner = load_learner(chosen.run, which)
+    learner, origin = load_learner_and_origin(chosen.run, "last" if chosen.last else None)
+    trained = dataclasses.replace(origin.experiment, num_devices=1)
     experiment = to_evaluated(trained, chosen, other_task_options)
     trainer = Trainer(experiment)
     _check_variant(trained, experiment, trainer.task)
@@ -110,7 +111,7 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
         "run": str(chosen.run),
         "task": experiment.task,
         "task_options": plain["task_options"],
-        "parameters": which,
+        "parameters": origin.which,
         "episodes": chosen.episodes,
         "seed": chosen.seed,
         "use_search": chosen.use_search,
@@ -202,7 +203,7 @@ def render(
     check_value("--fps", fps, PositiveFloat)
     check_value("--pause", pause, NonNegativeFloat)
     check_value("--seed", seed, Seed)
-    experiment, learner = load_learner(run, "last" if last else "best")
+    experiment, learner = load_learner(run, "last" if last else None)
     if not 0 <= member < experiment.num_seeds:
         raise ValueError(f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}.")
     trainer = Trainer(experiment)
