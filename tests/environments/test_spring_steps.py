@@ -68,9 +68,7 @@ def _check_equal(env, steps, **compiler_options):
 # --- Some steps ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "humanoidstandup")) for name in spring_steps.NAMES]
-)
+@pytest.mark.parametrize("name", spring_steps.STORED)
 def test_stored_steps(name):
     """Some of the steps of random play, chosen so that every contact and every limit that it reached is among them."""
     steps = spring_steps.stored(name)
