@@ -225,3 +225,8 @@ def test_a_learner_is_loaded(whole_run: Path):
     assert_same_bits(learner, last_state(whole_run).train_state.learner)
     with pytest.raises(ValueError, match="'best' or 'last'"):
         load_learner(whole_run, "first")  # type: ignore[arg-type]
+
+
+def test_the_resume_command_quotes_the_path(tmp_path: Path):
+    assert RunFolder(tmp_path / "my runs" / "one").resume_command.endswith("/my runs/one'")
+    assert RunFolder(Path("/runs/one")).resume_command == "spo train --resume /runs/one"

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -95,7 +96,9 @@ class RunFolder:
             by_name = not any(map(is_object_name, names))
         except (ValueError, KeyError, AttributeError):  # the configuration is damaged
             by_name = True
-        return f"spo train --resume {self.path}" if by_name else f"spo.train(env, run={str(self.path)!r}, resume=True)"
+        if not by_name:
+            return f"spo.train(env, run={str(self.path)!r}, resume=True)"
+        return f"spo train --resume {shlex.quote(str(self.path))}"
 
     @classmethod
     def unused(cls, path: Path) -> "RunFolder":
