@@ -51,7 +51,7 @@ def runs(setup: Setup) -> dict[str, Any]:
     starts = [ablated(setup.scale), *([ablated_cube()] if setup.scale == "core" else [])]
     return {
         f"{n}x{h} on {start.task}": with_settings(
-            start, search={"num_particles": n, "horizon": h, "resample_period": h, "unroll": 1}
+            start, search={"num_particles": n, "horizon": h, "resample_period": h}
         )
         for start in starts
         for n, h in GRIDS[setup.scale]

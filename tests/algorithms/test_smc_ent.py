@@ -34,12 +34,13 @@ def test_munchausen_target_by_hand():
     config = SMCEntConfig(
         gamma=0.9, reward_scale=3.0, entropy_temperature=0.5, munchausen_coefficient=0.8, munchausen_clip=-0.9
     )
-    learning = make_munchausen_dqn(MASKED, config)
+    architecture = ARCHITECTURE._replace(value_gain=1.0)  # values that differ enough to be clipped
+    learning = make_munchausen_dqn(MASKED._replace(architecture=architecture), config)
     params, target_q = learning.init(jax.random.key(1)), learning.init(jax.random.key(0)).q
     params, target_q = perturbed(params, 2), perturbed(target_q, 3)
 
     rows = np.eye(3, dtype=np.float32)
-    network = make_q_network(MASKED.task.train.observation_spec, MASKED.task.train.action_spec, ARCHITECTURE)
+    network = make_q_network(MASKED.task.train.observation_spec, MASKED.task.train.action_spec, architecture)
     online, target = (np.float64(jax.vmap(network.all_values, (None, 0))(q, rows)) for q in (params.q, target_q))
     mask = np.array([[True, True, False], [False, True, True], [True, True, True]])
     masked_target = np.where(mask, target, -np.inf)

@@ -214,7 +214,12 @@ def assert_posterior_is_right(output, answers):
 
 @pytest.mark.parametrize(
     ("name", "scheme", "sizes"),
-    [("always", scheme, (16, 256, 4096)) for scheme in SCHEMES]
+    [("always", resampling.systematic, (16, 256, 4096))]
+    + [
+        pytest.param("always", scheme, (16, 256, 4096), marks=pytest.mark.slow)
+        for scheme in SCHEMES
+        if scheme is not resampling.systematic
+    ]
     + [
         pytest.param(name, resampling.multinomial, (16, 4096), marks=pytest.mark.slow)
         for name in ("ess", "never", "last")

@@ -41,6 +41,7 @@ def train_in_memory(**changes: Any) -> Agent:
     return spo.train(unnamed, **options | changes)
 
 
+@pytest.mark.slow
 def test_it_is_the_run_of_the_command(tmp_path: Path):
     loop.train(EXPERIMENT, tmp_path / "run", checkpoint_seconds=1e9)
     received: list[dict[str, float]] = []

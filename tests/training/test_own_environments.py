@@ -117,6 +117,7 @@ def test_the_command_line_and_the_function_train_the_same_bits(function, run_of,
         assert (folder / file).exists()
 
 
+@pytest.mark.slow
 def test_an_object_in_memory_trains_the_same_bits(run_of, capsys):
     """The callback receives each interval, and the progress is shown."""
     _, agent = run_of("corridor")

@@ -30,7 +30,7 @@ def test_logs_and_warnings_are_in_the_file_and_not_on_the_terminal(
         except RuntimeError:
             logging.getLogger("orbax.checkpoint").exception("a thread failed")
         warn_from("/lib/site-packages/brax/__init__.py", "Brax is deprecated")
-        warn_from("/home/me/my_environment.py", "look at this")
+        warn_from("/project/my_environment.py", "look at this")
     logging.getLogger("absl").debug("afterwards")
     text = path.read_text()
     for words in ("before the folder", "RuntimeError: inside Orbax", "Brax is deprecated", "look at this"):

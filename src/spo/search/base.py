@@ -133,7 +133,7 @@ class Step(NamedTuple):
     depth: Integer[Array, ""]  # 0 for the step from the root
     temperature: Float[Array, ""]  # of this depth
     log_weight: Float[Array, ""]  # before the score, unnormalised, counted since the last resample
-    expected: Expected | None  # of the model
+    expected: Expected | None = None  # of the model
 
 
 #: Scores a step: Step -> score. The log-weight of the particle grows by score / temperature.
