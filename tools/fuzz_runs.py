@@ -1,12 +1,13 @@
 """Kills a tiny run at random moments, and damages run folders at random, to find what is lost or silently wrong.
 
     python tools/fuzz_runs.py --kills 200 --corruptions 500 [--seed 0]
+    python tools/fuzz_runs.py --only 21-122
 
 A killed run is resumed until it ends. It must end with the same bits as a run that was never interrupted, and none of
 its checkpoints may be damaged. After damage to a folder, resuming, loading, exporting and listing must each give the
 same learner, an earlier one with a sentence, or an error of one sentence: never another learner, never another error.
 
-Prints totals. Exits with 1 if anything else happened; the seed of each case repeats it.
+Prints totals. Exits with 1 if anything else happened. `--only` repeats one damaged folder by the name of its case.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -24,7 +26,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ from spo.training.trainer import Trainer
 
 EXPERIMENT = Experiment(
     task="tiny/chain",
-    steps=8 * 4 * 12,
+    steps=8 * 4 * 12,  # 12 iterations
     num_seeds=2,
     num_devices=1,
     logs_per_evaluation=2,
@@ -60,6 +62,7 @@ EXPERIMENT = Experiment(
     network=NetworkConfig(width=64, depth=2),
     evaluation=EvaluationConfig(num_evaluations=3, episodes=8, final_episodes=8),
 )
+NUM_ITERATIONS = 12
 #: Words of the messages that announce an earlier state.
 FALL_BACK = ("is damaged", "starts again from its beginning", "has no checksums")
 
@@ -73,6 +76,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0, help="number of SIGKILLs")
     parser.add_argument("--corruptions", type=int, default=0, help="number of damaged folders")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--only", metavar="CASE", type=parse_case, help="repeat this damaged folder, such as 21-122")
     chosen = parser.parse_args()
     # A forked process is used only before JAX has started any thread in this one.
     warnings.filterwarnings("ignore", message=".*os.fork\\(\\).*")
@@ -80,10 +84,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz_runs_") as folder:
         if chosen.kills:
             failures += fuzz_kills(Path(folder) / "kills", chosen.kills, random.Random(chosen.seed))
-        if chosen.corruptions:
-            failures += in_child(lambda: fuzz_corruptions(Path(folder) / "base", chosen.corruptions, chosen.seed))
+        cases = [chosen.only] if chosen.only else [f"{chosen.seed}-{number}" for number in range(chosen.corruptions)]
+        if cases:
+            failures += in_child(lambda: fuzz_corruptions(Path(folder) / "base", cases))
     print("No violation." if not failures else "There are violations.")
     raise SystemExit(1 if failures else 0)
+
+
+def parse_case(text: str) -> str:
+    if not re.fullmatch(r"\d+-\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no case: write SEED-NUMBER, such as 21-122")
+    return text
 
 
 def in_child(work: Callable[[], int]) -> int:
@@ -216,15 +227,15 @@ class Base:
 
 
 class Reached(Exception):
-    """The resumed run has reached its training with a state, or the first evaluation with a new learner."""
+    """The resumed run has reached its training with a state, or an evaluation with a learner."""
 
     def __init__(self, state: Any):
         super().__init__()
         self.state = state
 
 
-def fuzz_corruptions(root: Path, num_corruptions: int, seed: int) -> int:
-    """Damages copies of a run folder. Returns 1 if there is a violation, as an exit code."""
+def fuzz_corruptions(root: Path, cases: Sequence[str]) -> int:
+    """Damages one copy of a run folder for each case. Returns 1 if there is a violation, as an exit code."""
     root.mkdir(parents=True)
     bases = make_base(root / "interrupted", stop=True), make_base(root / "finished", stop=False)
     export_learner(bases[0].folder, root / "learner.npz", "last")
@@ -232,8 +243,8 @@ def fuzz_corruptions(root: Path, num_corruptions: int, seed: int) -> int:
     violations = 0
     started = time.perf_counter()
     with shared_trainers(), stopped_trainers():
-        for number in range(num_corruptions):
-            chance = random.Random(f"{seed}-{number}")
+        for number, case in enumerate(cases, start=1):
+            chance = random.Random(case)
             base = chance.choices(bases, (0.8, 0.2))[0]
             trial = root / "trials" / "run"
             shutil.copytree(base.folder, trial)
@@ -245,12 +256,12 @@ def fuzz_corruptions(root: Path, num_corruptions: int, seed: int) -> int:
                     outcomes[f"{name}: {check(operation, known, trial)}"] += 1
                 except Violation as error:
                     violations += 1
-                    print(f"VIOLATION: case {seed}-{number}, {name} after {'; '.join(damages)}: {error}", flush=True)
+                    print(f"VIOLATION: case {case}, {name} after {'; '.join(damages)}: {error}", flush=True)
             shutil.rmtree(trial.parent)
-            if (number + 1) % 100 == 0:
-                print(f"{number + 1} damaged folders, {violations} violations", flush=True)
+            if number % 100 == 0:
+                print(f"{number} damaged folders, {violations} violations", flush=True)
     seconds = time.perf_counter() - started
-    print(f"{num_corruptions} damaged folders in {seconds:.0f} s: {violations} violations")
+    print(f"{len(cases)} damaged folders in {seconds:.0f} s: {violations} violations")
     for name, count in sorted(outcomes.items()):
         print(f"  {name:40} {count}")
     return 1 if violations else 0
@@ -286,7 +297,8 @@ def make_base(folder: Path, stop: bool) -> Base:
     with keeping[0], keeping[1], contextlib.suppress(Reached):
         loop.train(EXPERIMENT, folder, sinks=[Stop()] if stop else [], checkpoint_seconds=0.0)
     newest = checkpoints.iterations(folder / "checkpoints")[-1]
-    assert (newest == max(states) == 12) != stop
+    assert (newest == max(states) == NUM_ITERATIONS) != stop
+    assert learners["best", newest] != first[0]  # else the first and the final evaluation can't be told apart
     return Base(folder, newest, states, learners, first[0])
 
 
@@ -335,13 +347,14 @@ def stopped_trainers() -> Iterator[None]:
 
 def damage(chance: random.Random, folder: Path) -> str:
     """Damages one file or folder, and returns what was done. Array files of checkpoints are chosen most often."""
-    files = [path for path in folder.parent.rglob("*") if path.is_file() and path.name != "run.lock"]
+    paths = sorted(folder.parent.rglob("*"))  # in any file system, a case is the same
+    files = [path for path in paths if path.is_file() and path.name != "run.lock"]
     arrays = [path for path in files if "checkpoints" in path.parts]
     settings = [
         path for path in files if path.suffix in (".json", ".jsonl", ".npz") and "checkpoints" not in path.parts
     ]
     if chance.random() < 0.05:
-        target = chance.choice([path for path in folder.rglob("*") if path.is_dir()])
+        target = chance.choice([path for path in paths if path.is_dir() and path != folder])
         shutil.rmtree(target)
         return f"removed {target.relative_to(folder)}"
     if arrays and chance.random() < 0.4:  # by size: the format has no checksums of its own for large arrays
@@ -421,13 +434,21 @@ def resume(base: Base, trial: Path, messages: list[str]) -> str:
     try:
         loop.train(EXPERIMENT, trial, sinks=[sink], resume=True, checkpoint_seconds=1e9)
     except Reached as reached:
-        found = bits(reached.state)
-        if found == base.states[base.newest]:
-            return "same"
-        if found in (*base.states.values(), base.first_learner):
-            return "fall-back"
-        raise Violation("another learner") from None
+        return judge_reached(base, bits(reached.state))
     return "finished"
+
+
+def judge_reached(base: Base, found: bytes) -> str:
+    """Returns "same" for the newest state, and "fall-back" for an earlier one or a start from the beginning.
+
+    A run that is trained to its end and has no summary reaches its final evaluation, with the best learner.
+    """
+    is_trained = base.newest == NUM_ITERATIONS
+    if found == base.states[base.newest] or (is_trained and found == base.learners["best", base.newest]):
+        return "same"
+    if found in (*base.states.values(), base.first_learner):
+        return "fall-back"
+    raise Violation("another learner")
 
 
 def load(base: Base, trial: Path, messages: list[str]) -> str:
