@@ -7,12 +7,14 @@ depend on a preset or a run, so these two parse their arguments themselves, with
 from collections.abc import Callable
 
 from spo.cli.compare import compare
+from spo.cli.configuration import config
 from spo.cli.environments import download, envs
 from spo.cli.saved import evaluate, export, render, runs
 from spo.cli.training import train
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
+    "config": config,
     "evaluate": evaluate,
     "render": render,
     "runs": runs,

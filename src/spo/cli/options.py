@@ -54,6 +54,10 @@ class TrainOptions:
     """New folder for settings, metrics and checkpoints. None: one in runs/, named after task, algorithm and time."""
     resume: Path | None = None
     """Folder of an interrupted run, to continue from its last checkpoint with its own settings."""
+    like: Path | None = None
+    """Folder of an earlier run, or a file written by `spo export`: a new run with its settings."""
+    config_file: Annotated[Path | None, arg(name="config")] = None
+    """TOML file with settings, as `spo config` prints them; -: standard input. The preset has what it leaves out."""
     start_from: Annotated[Path | None, arg(name="from")] = None
     """File written by `spo export`: start with its learned parameters instead of random ones, and with its network."""
     deterministic: bool = False

@@ -1,6 +1,5 @@
 """The command `spo train`."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,25 +9,24 @@ if TYPE_CHECKING:
 
 
 def train(*arguments: str) -> None:
-    """Train an agent: `spo train`, or `spo train paper/ant --num-seeds 5`."""
+    """Train an agent: `spo train`, `spo train paper/ant --num-seeds 5`, or `spo train --like RUN --seed 1`."""
     import tyro
 
     from spo import presets
-    from spo.cli import options
+    from spo.cli import configuration, options
     from spo.cli.parsing import parse
     from spo.training.run_folder import new_run_folder
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.find_value(arguments, "--resume")
-    if resume is not None and preset is not None:
-        raise ValueError(f"--resume uses the settings of {resume}: leave {preset} out.")
-    start = _start_experiment(arguments, preset or presets.DEFAULT, resume)
+    start = configuration.start_experiment(arguments, preset, resume)
+    source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
     rest, other_task_options = options.split_other_task_options(arguments, start)
     chosen = parse(
         lambda: tyro.cli(
             options.TrainOptions,
             prog="spo train",
-            description=_description(preset or presets.DEFAULT, resume, presets.PRESETS),
+            description=_description(source, presets.PRESETS),
             default=options.TrainOptions(
                 preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
             ),
@@ -104,24 +102,5 @@ def run(
         print(run_report.report(folder))
 
 
-def _start_experiment(arguments: tuple[str, ...], preset: str, resume: str | None) -> "Experiment":
-    """Returns the experiment that provides the defaults: of the run to resume, or of the preset.
-
-    Algorithm and task decide which options exist, so they are read before the command line is parsed.
-    """
-    from spo import presets
-    from spo.cli.options import find_value
-    from spo.training.run_folder import RunFolder, load_experiment
-
-    if resume is not None:
-        return RunFolder.open(Path(resume)).experiment
-    experiment = presets.get(preset, find_value(arguments, "--algorithm") or "spo", find_value(arguments, "--task"))
-    saved = Path(find_value(arguments, "--from") or "")
-    if saved.is_file():  # its parameters fit no other network
-        experiment = dataclasses.replace(experiment, network=load_experiment(saved).network)
-    return experiment
-
-
-def _description(preset: str, resume: str | None, presets: tuple[str, ...]) -> str:
-    source = f"the preset {preset}" if resume is None else f"the run {resume}"
+def _description(source: str, presets: tuple[str, ...]) -> str:
     return f"Train an agent. The defaults below are those of {source}. The presets are {', '.join(presets)}."

@@ -1,0 +1,140 @@
+"""Settings from which `spo train` starts: those of a preset, a file or an earlier run. The command `spo config`."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+if TYPE_CHECKING:
+    from spo.training.experiment import Experiment
+
+
+def config(
+    source: Annotated[str, arg(metavar="PRESET|RUN")],
+    /,
+    *,
+    algorithm: str | None = None,
+    task: str | None = None,
+) -> None:
+    """Print the settings of a preset or a run as TOML: `spo config default > FILE.toml`.
+
+    `spo train --config FILE.toml` starts a run with them.
+
+    Args:
+        source: Name of a preset, folder of a run, or a file written by `spo export`.
+        algorithm: Another algorithm. None: that of the preset or the run.
+        task: Another environment. None: that of the preset or the run.
+    """
+    from spo import presets
+    from spo._version import __version__
+    from spo.checks import suggest_names
+    from spo.training.config_files import to_toml
+
+    if source in presets.PRESETS:
+        experiment, origin = presets.get(source, algorithm or "spo", task), f"the preset {source}"
+    elif Path(source).exists():
+        experiment, origin = like(Path(source), algorithm, task), f"the run {source}"
+    else:
+        names = suggest_names(source, presets.PRESETS)
+        raise ValueError(f"{source} is neither a preset nor the folder of a run. {names}")
+    print(to_toml(experiment, f"Settings of {origin}, spo {__version__}."), end="")
+
+
+def start_experiment(arguments: Sequence[str], preset: str | None, resume: str | None) -> "Experiment":
+    """Returns the experiment that provides the defaults of `spo train`: of a run, of a file, or of the preset.
+
+    Algorithm and task decide which options exist, so they are read before the command line is parsed.
+    """
+    from spo import presets
+    from spo.cli.options import find_value
+    from spo.training.run_folder import RunFolder, load_experiment
+
+    run, file = find_value(arguments, "--like"), find_value(arguments, "--config")
+    _refuse_several(preset, {"--resume": resume, "--like": run, "--config": file})
+    algorithm, task = find_value(arguments, "--algorithm"), find_value(arguments, "--task")
+    if resume is not None:
+        return RunFolder.open(Path(resume)).experiment
+    if run is not None:
+        experiment = like(Path(run), algorithm, task)
+    elif file is not None:
+        experiment = _with_choice(_from_file(Path(file), preset or presets.DEFAULT), algorithm, task)
+    else:
+        experiment = presets.get(preset or presets.DEFAULT, algorithm or "spo", task)
+    saved = Path(find_value(arguments, "--from") or "")
+    if saved.is_file():  # its parameters fit no other network
+        experiment = dataclasses.replace(experiment, network=load_experiment(saved).network)
+    return experiment
+
+
+def like(run: Path, algorithm: str | None, task: str | None) -> "Experiment":
+    """Returns the settings of an earlier run for a new one. Raises ValueError if it can't be made by name."""
+    from spo.checks import printable
+    from spo.importing import OBJECT, is_object_name
+    from spo.training.config_files import settings_of
+
+    earlier = settings_of(run, message=lambda text: print(f"spo: {printable(text)}", file=sys.stderr))
+    experiment = _with_choice(earlier, algorithm, task)
+    objects = {"environment": (experiment.task, "--task"), "network": (experiment.network.kind, "--network.kind")}
+    for what, (name, option) in objects.items():
+        if is_object_name(name):
+            raise ValueError(
+                f"The {what} {name.removeprefix(OBJECT)!r} of {run} was given as an object and has no name to import: "
+                f"write a function that returns it and add {option} module:function, or use `spo.train` in Python."
+            )
+    return experiment
+
+
+def _from_file(path: Path, preset: str) -> "Experiment":
+    """Returns the settings of a file. What it leaves out is that of the preset, for its algorithm and task."""
+    from spo import presets
+    from spo.training import config_files
+
+    settings, name = config_files.read_toml(path), config_files.name_of_file(path)
+    algorithm = config_files.text_setting(settings, "algorithm", name)
+    task = config_files.text_setting(settings, "task", name)
+    try:
+        start = presets.get(preset, algorithm or "spo", task)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return config_files.change(start, settings, name)
+
+
+def _with_choice(experiment: "Experiment", algorithm: str | None, task: str | None) -> "Experiment":
+    """Returns the experiment with another algorithm, which has its own defaults, or another task.
+
+    Environment options and network sizes belong to the task, as with presets.
+    """
+    from spo.algorithms.registry import default_config
+    from spo.networks.config import NetworkConfig
+
+    if algorithm is not None and algorithm != experiment.algorithm:
+        experiment = dataclasses.replace(experiment, algorithm=algorithm, config=default_config(algorithm))
+    if task is not None and task != experiment.task:
+        network = NetworkConfig(dtype=experiment.network.dtype)
+        experiment = dataclasses.replace(experiment, task=task, task_options={}, network=network)
+    return experiment
+
+
+def _refuse_several(preset: str | None, sources: dict[str, str | None]) -> None:
+    """Raises ValueError if two places would provide the settings. A file may leave out what a preset then has."""
+    given = {option: value for option, value in sources.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} both provide the settings: use one of them.")
+    for option, value in given.items():
+        if preset is not None and option != "--config":
+            raise ValueError(f"{option} uses the settings of {value}: leave {preset} out.")
+
+
+def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -> str:
+    """Returns words for the help text: where the defaults of the options come from."""
+    from spo.cli.options import find_value
+
+    run, file = resume or find_value(arguments, "--like"), find_value(arguments, "--config")
+    if run is not None:
+        return f"the run {run}"
+    if file == "-":
+        return "the standard input"
+    return f"the preset {preset}" if file is None else f"the file {file}"
