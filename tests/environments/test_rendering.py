@@ -1,5 +1,7 @@
 """Frames of an episode, and animations that are read back as written."""
 
+import subprocess
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,8 +83,10 @@ def test_a_single_frame_and_a_path_as_text_are_accepted(tmp_path):
 
 def test_invalid_arguments_are_refused(tmp_path):
     frames = distinct_frames(2)
-    with pytest.raises(ValueError, match=r"end its name in .gif, .png, .webp"):
-        save_animation(frames, tmp_path / "film.mp4")
+    with pytest.raises(ValueError, match=r"end its name in .gif, .png, .webp, .mp4"):
+        save_animation(frames, tmp_path / "film.avi")
+    with pytest.raises(ValueError, match=r"There is no folder .*nowhere for 'film.gif'"):
+        save_animation(frames, tmp_path / "nowhere" / "film.gif")
     with pytest.raises(ValueError, match="at least one frame"):
         save_animation([], tmp_path / "none.gif")
     with pytest.raises(ValueError, match="positive number of frames per second"):
@@ -106,6 +110,30 @@ def test_the_end_of_an_episode_is_shown_longer(tmp_path):
             image.seek(index)
             durations.append(image.info["duration"])
     assert durations == [50, 1050, 50, 2050]
+
+
+@pytest.mark.parametrize("size", [(64, 48), (63, 47)])
+def test_a_video_has_the_frames_the_size_and_the_pause(tmp_path, size):
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    colours = ((255, 0, 0), (0, 255, 0), (0, 0, 255))
+    frames = [np.full((*size, 3), colour, np.uint8) for colour in colours]
+    save_animation(frames, tmp_path / "-x.MP4", fps=4, pauses={2: 1.5})
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", f"file:{tmp_path / '-x.MP4'}", *raw]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert b"h264" in done.stderr
+    assert b"yuv420p" in done.stderr
+    assert b"4 fps" in done.stderr
+    read = np.frombuffer(done.stdout, np.uint8).reshape(-1, 64, 48, 3).mean(axis=(1, 2))
+    assert [int(np.argmax(colour)) for colour in read] == [0, 1, 2] + 6 * [2]
+    np.testing.assert_allclose(read[:3], colours, atol=12)
+
+
+def test_a_video_without_its_package_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"'film.mp4' needs imageio-ffmpeg.*pip install .*\[video\].* A name"):
+        save_animation(distinct_frames(2), tmp_path / "film.mp4")
+    save_animation(distinct_frames(2), tmp_path / "film.gif")
 
 
 def test_captions_tell_the_step_the_return_and_the_end():

@@ -171,11 +171,11 @@ def render(
     pause: float = 2.0,
     caption: bool = True,
 ) -> None:
-    """Write an animation of a saved run.
+    """Write an animation of a saved run: `spo render RUN --out episode.mp4`.
 
     Args:
         run: Folder of a run, or a file written by `spo export`.
-        out: File for the animation: .gif, .png (animated) or .webp.
+        out: File for the animation: .gif, .png (animated), .webp or .mp4.
         episodes: Number of episodes, shown one after the other.
         seed: Random seed of the episodes.
         member: Which of the run's agents acts. A run trains one for each random seed; they are counted from 0.
@@ -186,7 +186,7 @@ def render(
         fps: Frames per second.
         max_steps: Most steps that are shown of an episode.
         pause: Seconds that the end of an episode is shown before the next one, or before the animation repeats.
-        caption: Write the task, the step, the return and the end of the episode below the picture.
+        caption: Write the task, the algorithm, the step, the return and the end of the episode below the picture.
     """
     import functools
 
@@ -203,6 +203,7 @@ def render(
     check_value("--fps", fps, PositiveFloat)
     check_value("--pause", pause, NonNegativeFloat)
     check_value("--seed", seed, Seed)
+    rendering.check_target(out)
     experiment, learner = load_learner(run, "last" if last else None)
     if not 0 <= member < experiment.num_seeds:
         raise ValueError(f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}.")
@@ -215,7 +216,7 @@ def render(
     frames, captions, pauses = [], [], {}
     for number, key in enumerate(keys, start=1):
         episode = rendering.rollout(trainer.task.evaluation, act, key, max_steps)
-        title = experiment.task if episodes == 1 else f"{experiment.task}, episode {number}"
+        title = f"{experiment.task}, {experiment.algorithm}" + (f", episode {number}" if episodes > 1 else "")
         frames += episode.frames
         captions += rendering.describe_steps(episode, title)
         pauses[len(frames) - 1] = pause

@@ -1,7 +1,9 @@
 """Frames of an episode, and an animation of frames."""
 
 import functools
+import importlib.util
 import itertools
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,11 +12,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from spo.installation import install_hint
 from spo.quoting import quote
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
 #: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
 _FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
+_VIDEO = ".mp4"
 #: Pixels of a caption.
 MIN_CAPTION_WIDTH, LINE_HEIGHT = 200, 14
 
@@ -113,6 +117,21 @@ def _wrap(text: str, fits: Callable[[str], bool]) -> list[str]:
     return lines
 
 
+def check_target(path: str | Path) -> None:
+    """Raises ValueError or ImportError if no animation can be written to this file, before an episode is played."""
+    path = Path(path)
+    if path.suffix.lower() not in (*_FORMATS, _VIDEO):
+        names = ", ".join((*_FORMATS, _VIDEO))
+        raise ValueError(f"Cannot write an animation to {path.name!r}: end its name in {names}.")
+    if path.suffix.lower() == _VIDEO and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ImportError(
+            f"Writing {path.name!r} needs imageio-ffmpeg, which is not installed: {install_hint('video')}. A name that "
+            "ends in .gif needs nothing more."
+        )
+    if not path.parent.is_dir():
+        raise ValueError(f"There is no folder {path.parent} for {path.name!r}: create it first.")
+
+
 def save_animation(
     frames: Sequence[np.ndarray],
     path: str | Path,
@@ -120,35 +139,26 @@ def save_animation(
     *,
     pauses: Mapping[int, float] = MappingProxyType({}),
 ) -> None:
-    """Writes an animation that repeats.
+    """Writes an animation. The suffix of its name decides the format. All but .mp4 repeat.
 
     A GIF has a resolution of 0.01 s, and viewers slow down anything faster than 50 frames per second.
 
     Args:
         frames: RGB images, `uint8[height, width, 3]`, of one size.
-        path: file that ends in .gif, .png (APNG) or .webp.
+        path: file that ends in .gif, .png (APNG), .webp or .mp4.
         fps: frames per second.
         pauses: number of a frame -> seconds that it is shown longer than the others, such as the end of an episode.
     """
-    from PIL import Image  # only pictures need Pillow
-
     path = Path(path)
-    if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"Cannot write an animation to {path.name!r}: end its name in {', '.join(_FORMATS)}.")
+    check_target(path)
     if not fps > 0:
         raise ValueError(f"fps={fps} is not possible: give a positive number of frames per second.")
-    if not frames:
-        raise ValueError("An animation needs at least one frame, got none.")
-    shape = frames[0].shape
-    for index, frame in enumerate(frames):
-        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
-            raise ValueError(
-                f"Frame {index} is {frame.dtype}{list(frame.shape)}: give RGB images, uint8[height, width, 3]."
-            )
-        if frame.shape != shape:
-            raise ValueError(
-                f"Frame {index} has shape {frame.shape}, but frame 0 has {shape}: scale them to one size first."
-            )
+    _check_frames(frames)
+    if path.suffix.lower() == _VIDEO:
+        _save_video(frames, path, fps, pauses)
+        return
+    from PIL import Image  # only pictures need Pillow
+
     first, *others = [Image.fromarray(frame) for frame in frames]
     first.save(
         path,
@@ -162,4 +172,41 @@ def save_animation(
     )
 
 
-__all__ = ["Rollout", "add_captions", "describe_steps", "rollout", "rollout_frames", "save_animation"]
+def _check_frames(frames: Sequence[np.ndarray]) -> None:
+    if not frames:
+        raise ValueError("An animation needs at least one frame, got none.")
+    shape = frames[0].shape
+    for index, frame in enumerate(frames):
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
+            raise ValueError(
+                f"Frame {index} is {frame.dtype}{list(frame.shape)}: give RGB images, uint8[height, width, 3]."
+            )
+        if frame.shape != shape:
+            raise ValueError(
+                f"Frame {index} has shape {frame.shape}, but frame 0 has {shape}: scale them to one size first."
+            )
+
+
+def _save_video(frames: Sequence[np.ndarray], path: Path, fps: float, pauses: Mapping[int, float]) -> None:
+    """Writes H.264 that browsers and players show. All frames last equally long, so a pause repeats a frame."""
+    import imageio_ffmpeg
+
+    # Sizes are even: H.264 stores the colours of 2 x 2 pixels together.
+    padding = [(0, frames[0].shape[0] % 2), (0, frames[0].shape[1] % 2), (0, 0)]
+    pictures = [np.pad(frame, padding, mode="edge") for frame in frames]
+    repeats = [1 + round(fps * pauses.get(index, 0.0)) for index in range(len(frames))]
+    height, width = pictures[0].shape[:2]
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+    target = ["-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4"]
+    done = subprocess.run(
+        [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *target, f"file:{path}"],
+        input=b"".join(picture.tobytes() * times for picture, times in zip(pictures, repeats, strict=True)),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"ffmpeg can't write {path}: {reason.rstrip('.') or f'exit code {done.returncode}'}.")
+
+
+__all__ = ["Rollout", "add_captions", "check_target", "describe_steps", "rollout", "rollout_frames", "save_animation"]
