@@ -22,7 +22,7 @@ def fuzz():
 def make_base(fuzz, newest):
     states = {10: b"state 10", newest: b"newest state"}
     learners = {("best", newest): b"best learner", ("last", newest): b"last learner"}
-    return fuzz.Base(Path("run"), newest, states, learners, first_learner=b"first learner")
+    return fuzz.Base(Path("run"), None, newest, states, learners, first_learner=b"first learner")
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,9 @@ import numpy as np
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.reports.overview import list_overviews
-from spo.reports.runs import list_runs, load_runs
+from spo.reports.overview import Overview, list_overviews, read_overview
+from spo.reports.run_files import LATEST, read_summary
+from spo.reports.runs import Run, list_runs, load_run, load_runs
 from spo.training import checkpoints, loop, named_arrays, run_folder
 from spo.training.experiment import EvaluationConfig, Experiment, from_json, to_json
 from spo.training.run_folder import export_learner, load_learner_and_origin
@@ -185,7 +186,7 @@ def compare(whole: Path, folder: Path) -> int:
         return [{name: value for name, value in line.items() if name != "time"} for line in lines]
 
     def results(path: Path) -> dict[str, Any]:
-        summary = json.loads((path / "summary.json").read_text())
+        summary = read_summary(path) or {}
         times = ("time_to_first_update", "env_steps_per_second", "checkpoint_bytes")
         return {k: v for k, v in summary.items() if k not in times and not k.endswith("_seconds")}
 
@@ -220,6 +221,7 @@ class Base:
     """A good run folder and what can be loaded from it, by iteration."""
 
     folder: Path
+    run: Run
     newest: int
     states: dict[int, bytes]
     learners: dict[tuple[str, int], bytes]
@@ -299,7 +301,7 @@ def make_base(folder: Path, stop: bool) -> Base:
     newest = checkpoints.iterations(folder / "checkpoints")[-1]
     assert (newest == max(states) == NUM_ITERATIONS) != stop
     assert learners["best", newest] != first[0]  # else the first and the final evaluation can't be told apart
-    return Base(folder, newest, states, learners, first[0])
+    return Base(folder, load_run(folder), newest, states, learners, first[0])
 
 
 @contextlib.contextmanager
@@ -488,12 +490,43 @@ def list_all(base: Base, trial: Path, messages: list[str]) -> str:
     """Lists and loads the damaged run beside a good one, which must be there in any case."""
     roots = [trial.parent, base.folder]
     with contextlib.suppress(FileNotFoundError):
-        list_overviews(roots[0])
+        check_overviews(base, list_overviews(roots[0]))
         list_runs(roots[0], messages.append)
-    found = {run.folder for run in load_runs(roots, messages.append)}
+    found = {run.folder: run for run in load_runs(roots, messages.append)}
     if base.folder not in found:
         raise Violation("the good run is missing")
-    return "same" if trial in found else "listed as damaged"
+    if trial not in found:
+        return "listed as damaged"
+    check_results(base, found[trial])
+    return "same"
+
+
+def check_overviews(base: Base, overviews: list[Overview]) -> None:
+    known = read_overview(base.folder)
+    for overview in overviews:
+        if known is not None and overview.state == "finished" and overview.result != known.result:
+            raise Violation(f"another result in the list of runs: {overview.result}")
+
+
+def check_results(base: Base, run: Run) -> None:
+    """Raises Violation if settings, results or records differ from those of the good run.
+
+    Records have a checksum in the results of a finished run, and in the file about the last checkpoint. Without both,
+    a changed digit can't be noticed here; a resumed run notices it by its checkpoint.
+    """
+    if run.config != base.run.config:
+        raise Violation("other settings")
+    if run.summary not in (base.run.summary, None):
+        raise Violation("other results")
+    latest = (base.folder / LATEST).read_bytes()
+    num_bytes = json.loads(latest)["metrics_bytes"]
+    content = (base.folder / "metrics.jsonl").read_bytes()
+    if run.summary is None:
+        has_checksum = (run.folder / LATEST).exists() and (run.folder / LATEST).read_bytes() == latest
+        content = content[:num_bytes] if has_checksum else b""
+    num_records = content.count(b"\n")
+    if run.records[:num_records] != base.run.records[:num_records]:
+        raise Violation("other records")
 
 
 OPERATIONS: dict[str, Callable[[Base, Path, list[str]], str]] = {

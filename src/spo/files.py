@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -45,6 +46,23 @@ def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def crc32(path: Path, end: int | None = None, start: int = 0, value: int = 0) -> int:
+    """Returns the CRC-32 of a file's content up to `end`; of all of it by default. A shorter file gives that of less.
+
+    Args:
+      path: the file.
+      end: number of bytes.
+      start: number of bytes whose CRC-32 is `value`: the file is read from there.
+      value: CRC-32 of the bytes before `start`.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        left = float("inf") if end is None else end - start
+        while left > 0 and (part := file.read(int(min(left, 1 << 20)))):
+            value, left = zlib.crc32(part, value), left - len(part)
+    return value
 
 
 def remove_drafts(folder: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 pytest.importorskip("scipy")
 
 from reports.fake_runs import write_run
+from spo.files import crc32
 from spo.reports import overview
 from spo.reports.overview import list_overviews, parse_since, read_last_records, read_overview, select, sort
-from spo.reports.runs import read_records
+from spo.reports.run_files import METRICS_CHECKSUM, read_records, with_checksum
+from spo.reports.runs import load_run
 
 
 def set_start(folder: Path, day: str) -> Path:
@@ -122,6 +124,62 @@ def test_a_damaged_run_is_listed_as_damaged(root: Path, file: str, content: byte
     assert len(list_overviews(root)) == 3
     for key in overview.SORT_KEYS:
         sort(list_overviews(root), key)
+
+
+def finish(folder: Path, **entries: object) -> Path:
+    summary = {"env_steps": 1000, "final_return": 0.8, "final_solve_rate": 0.75}
+    summary |= {METRICS_CHECKSUM: crc32(folder / "metrics.jsonl")} | entries
+    (folder / "summary.json").write_text(json.dumps(with_checksum(summary)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("metrics.jsonl", b"1000", b"1001", "metrics.jsonl was changed after the run wrote it, or is damaged"),
+        ("summary.json", b"0.75", b"0.85", "summary.json is damaged: delete it"),
+    ],
+)
+def test_a_changed_digit_of_a_finished_run_is_damage(root: Path, file: str, old: bytes, new: bytes, words: str):
+    """In the list of runs, and for all that compares them."""
+    folder = finish(root / "new")
+    assert read_overview(folder).state == "finished"
+    assert load_run(folder).summary == {"env_steps": 1000, "final_return": 0.8, "final_solve_rate": 0.75}
+    path = folder / file
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    found = read_overview(folder)
+    assert found.state == "damaged"
+    assert words in found.damage
+    with pytest.raises(ValueError, match=words):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("damage", [b'{"kind": "evaluation"\n{}\n', None])
+def test_a_finished_run_of_an_earlier_version_with_damaged_metrics_is_damaged(root: Path, damage: bytes | None):
+    """It has no checksums: the lines themselves are read."""
+    folder = root / "deep" / "er" / "done"
+    assert read_overview(folder).state == "finished"
+    path = folder / "metrics.jsonl"
+    path.unlink() if damage is None else path.write_bytes(damage)
+    assert read_overview(folder).state == "damaged"
+
+
+def test_a_changed_digit_of_a_run_in_training_is_damage(root: Path):
+    """Lines after the last checkpoint have no checksum yet."""
+    folder = root / "new"
+    path = folder / "metrics.jsonl"
+    latest = {"iteration": 1, "metrics_bytes": path.stat().st_size, METRICS_CHECKSUM: crc32(path)}
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "latest.json").write_text(json.dumps(latest))
+    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
+    assert len(load_run(folder).records) == 3
+    path.write_bytes(path.read_bytes().replace(b"1000", b"1001", 1))
+    with pytest.raises(ValueError, match=r"metrics.jsonl was changed after the run wrote it"):
+        load_run(folder)
+    assert read_overview(folder).state == "damaged"
+    (folder / "checkpoints" / "latest.json").write_text('{"iteration": 1}')  # of an earlier version
+    load_run(folder)
 
 
 def test_files_of_other_programs_are_not_listed(root: Path):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from spo.reports.run_files import read_summary
 from spo.training import checkpoints, loop
 from spo.training.run_state import RunState
 from spo.training.sinks.base import Sink
@@ -68,7 +69,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert_same_bits(a.best_learner, b.best_learner)
     for name in ("iteration", "best_scores", "best_iterations"):
         assert getattr(a.progress, name) == getattr(b.progress, name)
-    results = [json.loads((folder / "summary.json").read_text()) for folder in (one, other)]
+    results = [read_summary(folder) or pytest.fail(f"{folder} is not finished") for folder in (one, other)]
     times = {"time_to_first_update", "env_steps_per_second", "checkpoint_bytes"}
     kept = [{k: v for k, v in r.items() if k not in times and not k.endswith("_seconds")} for r in results]
     assert kept[0] == kept[1]

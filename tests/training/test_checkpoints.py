@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -261,6 +262,25 @@ def test_the_last_one_is_missed_when_it_is_lost(tmp_path: Path, two_checkpoints:
             read()
     (folder / "latest.json").write_text("garbage")
     assert checkpoints.restore(folder, ABSTRACT, 1, pytest.fail) is None
+
+
+def test_the_checksum_of_the_metrics_is_continued(tmp_path: Path):
+    """With each state, only the new lines are read. A run of an earlier version gets the checksum of all lines."""
+    path = tmp_path / "metrics.jsonl"
+    checkpointer = checkpoints.Checkpointer(tmp_path / "checkpoints", path, 0.0, lambda _: None)
+    for iteration, text in enumerate(("one\n", "two\n", "three\n"), start=1):
+        with path.open("a") as file:
+            file.write(text)
+        checkpointer.update(make_run_state(iteration))
+        latest = json.loads((tmp_path / "checkpoints" / "latest.json").read_text())
+        expected = {"metrics_bytes": path.stat().st_size, "metrics_crc32": zlib.crc32(path.read_bytes())}
+        assert latest == {"iteration": iteration} | expected
+        progress = restore(tmp_path / "checkpoints").progress
+        assert {name: getattr(progress, name) for name in expected} == expected
+        if iteration == 1:
+            before = checkpointer.latest
+            assert before is not None
+            checkpointer.latest = before._replace(progress=before.progress._replace(metrics_crc32=None))
 
 
 def test_a_copy_under_another_number_is_not_used(tmp_path: Path, two_checkpoints: Path):

@@ -19,6 +19,7 @@ import pytest
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
+from spo.reports.run_files import read_summary
 from spo.training import checkpoints, loop, processes
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_learner
@@ -131,7 +132,7 @@ def test_only_process_0_writes_files_and_calls_sinks(together: tuple[Path, list[
     assert second["num_records"] == 0
     (only_start,) = json.loads((folder / "environment.json").read_text())["starts"]
     assert only_start["num_processes"] == NUM_PROCESSES
-    assert first["summary"] == second["summary"] == json.loads((folder / "summary.json").read_text())
+    assert first["summary"] == second["summary"] == read_summary(folder)
 
 
 @pytest.mark.program

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from spo import files
 from spo.training import loop
 from spo.training.run_state import Progress
 from spo.training.sinks.base import RunInfo, Sink, SinkGroup
@@ -142,6 +143,23 @@ def test_a_damaged_line_is_found_when_the_run_is_resumed(tmp_path: Path, old: by
         sink.start(make_info(resumed_from=progress))
     # The lines before it are those of an earlier checkpoint, which goes on.
     sink.start(make_info(resumed_from=progress._replace(metrics_bytes=len(lines[0]))))
+
+
+def test_a_changed_digit_is_found_when_the_run_is_resumed(tmp_path: Path):
+    """The line is still a record: only its checksum tells. A run of an earlier version has none and is resumed."""
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    sink.start(make_info())
+    sink.log([make_record("train", 0, 100)])
+    progress = Progress(1, 100, (0.0,), (0,), metrics_bytes=path.stat().st_size, metrics_crc32=files.crc32(path))
+    sink.log([make_record("train", 0, 200)])
+    sink.start(make_info(resumed_from=progress))  # the second line is removed
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"100", b"101", 1) + content)
+    with pytest.raises(ValueError, match=rf"{path} was changed after the run wrote it, or is damaged: restore the"):
+        sink.start(make_info(resumed_from=progress))
+    assert len(path.read_bytes()) == 2 * len(content), "nothing is removed from a damaged file"
+    sink.start(make_info(resumed_from=progress._replace(metrics_crc32=None)))
 
 
 # --- Groups and callbacks ---------------------------------------------------------------------------------------------

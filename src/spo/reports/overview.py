@@ -1,19 +1,30 @@
-"""An overview of many runs, for `spo runs`: a line per run, from its small files and the end of metrics.jsonl."""
+"""An overview of many runs, for `spo runs`: a line per run, from its small files and the end of metrics.jsonl.
+
+All of metrics.jsonl is compared with its checksum, which is quick; only its end is parsed.
+"""
 
 import dataclasses
 import datetime
 import json
 import os
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from spo.reports.formatting import HEADLINES, format_metric
-from spo.reports.runs import Record, check_config, headline, latest_per_seed, read_config, read_starts, read_summary
+from spo.reports.run_files import (
+    Record,
+    check_config,
+    check_metrics,
+    read_config,
+    read_records,
+    read_starts,
+    read_summary,
+)
+from spo.reports.run_finding import is_run, runs_below
+from spo.reports.runs import headline, latest_per_seed
 
-#: Folders inside a run, which contain no other run.
-_INSIDE_RUNS = ("checkpoints", "tensorboard")
 _CHUNK = 1 << 16
 
 
@@ -51,20 +62,19 @@ class Overview:
 
 def list_overviews(root: Path) -> list[Overview]:
     """Returns an overview of every run under `root`, oldest first. A run that can't be read is listed as damaged."""
-    found = [overview for folder in _run_folders(Path(root)) if (overview := read_overview(folder)) is not None]
+    found = [overview for folder in runs_below(Path(root)) if (overview := read_overview(folder)) is not None]
     return sorted(found, key=lambda overview: (overview.started, str(overview.folder)))
 
 
 def read_overview(folder: Path) -> Overview | None:
     """Returns the overview of the run in a folder. None if its config.json is that of another program."""
-    try:
-        started = (folder / "config.json").stat().st_mtime
-    except OSError:  # a broken link
+    if not is_run(folder):
         return None
+    started = (folder / "config.json").stat().st_mtime
     try:
         config = read_config(folder)
     except (ValueError, OSError) as error:
-        return _damaged(Overview(folder, started), error) if _looks_like_run(folder) else None
+        return _damaged(Overview(folder, started), error)
     known = Overview(folder, started, str(config["task"]), str(config["algorithm"]))
     try:
         return _read(known, config)
@@ -78,9 +88,11 @@ def _read(known: Overview, config: Record) -> Overview:
     started, starts = known.started, read_starts(known.folder)
     if starts and "time" in starts[0]:  # config.json is younger than the run in a copy
         started = datetime.datetime.strptime(starts[0]["time"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    summary = read_summary(known.folder)
+    summary, has_checksum = read_summary(known.folder), check_metrics(known.folder)
     values: dict[str, Any] = {"started": started, "num_seeds": int(config["num_seeds"])}
     if summary is not None:
+        if not has_checksum:  # an earlier version: the results are made from all lines
+            read_records(known.folder / "metrics.jsonl")
         metric = "episode/solved" if "final_solve_rate" in summary else "episode/return"
         values |= {
             "env_steps": int(summary["env_steps"]),
@@ -131,18 +143,6 @@ def read_last_records(path: Path) -> list[Record]:
             if number < len(lines):
                 raise ValueError(f"A line of {path} is not JSON: the file was changed or damaged.") from None
     return records
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(root):
-        below[:] = [name for name in below if not name.endswith(".draft")]  # runs that are being created
-        if "config.json" in files:
-            yield Path(folder)
-            below[:] = [name for name in below if name not in _INSIDE_RUNS]
-
-
-def _looks_like_run(folder: Path) -> bool:
-    return (folder / "metrics.jsonl").exists() or (folder / "checkpoints").is_dir()
 
 
 def _damaged(known: Overview, error: Exception) -> Overview:

@@ -5,22 +5,23 @@ It reads runs of any algorithm and any version.
 
 import dataclasses
 import functools
-import glob
-import hashlib
-import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from spo.reports.formatting import HEADLINES
-
-Record = dict[str, Any]
-
-#: Entry of config.json with the SHA-256 of all other entries.
-CHECKSUM = "sha256"
-#: Files of a run beside config.json.
-_OTHER_FILES = ("metrics.jsonl", "environment.json", "summary.json", "checkpoints", "run.lock")
+from spo.reports.run_files import (
+    CHECKSUM,
+    Record,
+    check_config,
+    check_metrics,
+    read_config,
+    read_records,
+    read_starts,
+    read_summary,
+    with_checksum,
+)
+from spo.reports.run_finding import find_runs, is_run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,6 +76,7 @@ def load_run(folder: Path) -> Run:
     config = read_config(folder)
     check_config(folder)
     try:
+        check_metrics(folder)
         return Run(
             folder=folder,
             config=config,
@@ -98,7 +100,7 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
     runs: dict[Path, Run] = {}
     damaged: dict[Path, str] = {}
     for path in paths:
-        for folder in _run_folders(path):
+        for folder in find_runs(path):
             place = folder.resolve()
             if place in runs or place in damaged:
                 continue
@@ -126,133 +128,12 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
 def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
     """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
     runs = []
-    for folder in _run_folders(root) if Path(root).is_dir() else ():
+    for folder in find_runs(root) if Path(root).is_dir() else ():
         try:
             runs.append(load_run(folder))
         except ValueError as error:
             warn(f"{folder} is damaged and left out: {error}")
     return sorted(runs, key=lambda run: (run.started, str(run.folder)))
-
-
-def is_run(folder: Path) -> bool:
-    """Returns True if the folder has the config.json of a run, or a damaged one beside other files of a run.
-
-    A config.json of another program is not one.
-    """
-    path = Path(folder) / "config.json"
-    try:
-        read_config(folder)
-    except (ValueError, OSError):
-        return path.exists() and any((path.parent / name).exists() for name in _OTHER_FILES)
-    return True
-
-
-def read_config(folder: Path) -> Record:
-    """Reads config.json of a run of any version."""
-    path = Path(folder) / "config.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no run: it has no config.json. Name a folder that `spo train` wrote.")
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        config = None
-    if not isinstance(config, dict) or not {"spo_version", "task", "algorithm"} <= config.keys():
-        raise ValueError(f"{path} is not the configuration of a run. Name a folder that `spo train` wrote.")
-    return config
-
-
-def with_checksum(config: Record) -> Record:
-    """Returns a configuration with its checksum, as config.json stores it."""
-    return {**config, CHECKSUM: _checksum(config)}
-
-
-def check_config(folder: Path) -> None:
-    """Raises ValueError if config.json was changed after it was written. Earlier versions wrote no checksum."""
-    config = read_config(folder)
-    if CHECKSUM in config and config[CHECKSUM] != _checksum(config):
-        raise ValueError(
-            f"{Path(folder) / 'config.json'} was changed after the run's start, or is damaged: restore the file, or "
-            "start a new run."
-        )
-
-
-def _checksum(config: Record) -> str:
-    """Returns the SHA-256 of all entries except the checksum."""
-    entries = {name: value for name, value in config.items() if name != CHECKSUM}
-    return hashlib.sha256(json.dumps(_canonical(entries), sort_keys=True).encode()).hexdigest()
-
-
-def _canonical(value: Any) -> Any:
-    """Returns settings with lists for tuples and 300 for 300.0: equal settings have equal checksums."""
-    if isinstance(value, dict):
-        return {name: _canonical(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical(entry) for entry in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def read_starts(folder: Path) -> tuple[Record, ...]:
-    """Reads versions, devices and commit of every start of a run. Empty if the folder has no environment.json."""
-    path = Path(folder) / "environment.json"
-    if not path.exists():
-        return ()
-    content = _read_json(path)
-    starts = content.get("starts") if isinstance(content, dict) else None
-    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
-        raise ValueError(f"{path} is damaged: restore the file, or delete it.")
-    return tuple(starts)
-
-
-def read_summary(folder: Path) -> Record | None:
-    """Reads the results of a finished run. None if it is not finished."""
-    path = Path(folder) / "summary.json"
-    if not path.exists():
-        return None
-    summary = _read_json(path)
-    if not isinstance(summary, dict):
-        raise ValueError(f"{path} is damaged: delete it, and `spo train --resume {folder}` writes it again.")
-    return summary
-
-
-def _read_json(path: Path) -> Any:
-    """Returns the content of a JSON file, or None if it is damaged."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError:
-        return None
-
-
-def read_records(path: Path) -> list[Record]:
-    """Reads the records of a metrics file. Skips an incomplete last line, which an interrupted run may leave."""
-    # Split at line feeds alone: str.splitlines also splits at other marks, which damage can bring in.
-    lines = path.read_bytes().split(b"\n")
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line.decode("utf-8"))
-        except ValueError:
-            if number < len(lines):
-                raise ValueError(
-                    f"Line {number} of {path} is not JSON: the file was changed, or it is not a metrics file."
-                ) from None
-            continue
-        if not _is_record(record):
-            raise ValueError(
-                f"Line {number} of {path} is not a record: the file was changed, or it is not a metrics file."
-            )
-        records.append(record)
-    return records
-
-
-def _is_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and isinstance(record.get("kind"), str)
-        and type(record.get("seed")) is int
-        and isinstance(record.get("env_steps"), int | float)
-        and isinstance(record.get("metrics"), dict)
-        and all(isinstance(value, int | float) for value in record["metrics"].values())
-    )
 
 
 def latest_per_seed(records: Iterable[Record], kind: str) -> list[Record]:
@@ -303,18 +184,6 @@ def _by_seed(records: Iterable[Record], kind: str) -> dict[int, tuple[Record, ..
         if record["kind"] == kind:
             found.setdefault(record["seed"], {})[record["env_steps"]] = record
     return {seed: tuple(by_steps[steps] for steps in sorted(by_steps)) for seed, by_steps in sorted(found.items())}
-
-
-def _run_folders(path: str | Path) -> list[Path]:
-    if is_run(Path(path)):
-        return [Path(path)]
-    if glob.has_magic(str(path)) and not Path(path).exists():
-        return [folder for match in sorted(glob.glob(str(path))) for folder in _run_folders(match)]
-    if not Path(path).is_dir():
-        raise ValueError(f"{path} is no folder: name folders that `spo train` wrote, or one above them.")
-    # A hidden folder with this ending is a run that is being created.
-    below = (Path(root) for root, _, files in os.walk(path) if "config.json" in files and not root.endswith(".draft"))
-    return sorted(folder for folder in below if is_run(folder))
 
 
 __all__ = [

@@ -16,6 +16,7 @@ import jax
 
 from spo import files
 from spo.algorithms.base import TrainState
+from spo.reports.run_files import LATEST, METRICS_CHECKSUM
 from spo.training import checksums, named_arrays, processes
 from spo.training.memory import is_out_of_memory
 from spo.training.run_log import without_orbax_logs
@@ -29,8 +30,6 @@ _ITEMS = ("learner", "worker", "best_learner", "progress")
 _UNSEALED, _REMOVED = ".unsealed", ".removed"
 #: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
 _HAS_CHECKSUMS = "has_checksums"
-#: File with the iteration of the last checkpoint.
-_LATEST = "latest.json"
 
 
 class Saved(NamedTuple):
@@ -79,8 +78,7 @@ class Checkpointer:
     def update(self, state: RunState, is_last: bool = False) -> None:
         """Receives the state after an interval, when all its records are written. Saves it if it is time."""
         if self._metrics_path is not None and processes.is_first():
-            progress = state.progress._replace(metrics_bytes=self._metrics_path.stat().st_size)
-            state = state._replace(progress=progress)
+            state = state._replace(progress=_with_metrics(state.progress, self.latest, self._metrics_path))
         self.latest = state
         due = is_last or time.perf_counter() - self._last_time >= self._seconds_between
         if processes.broadcast_from_process_0(due):
@@ -99,6 +97,14 @@ class Checkpointer:
         )
 
 
+def _with_metrics(progress: Progress, before: RunState | None, path: Path) -> Progress:
+    """Returns the progress with length and checksum of the metrics. Only what was added since `before` is read."""
+    length, start, value = path.stat().st_size, 0, 0
+    if before is not None and before.progress.metrics_crc32 is not None:
+        start, value = before.progress.metrics_bytes, before.progress.metrics_crc32
+    return progress._replace(metrics_bytes=length, metrics_crc32=files.crc32(path, length, start, value))
+
+
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +121,7 @@ def save(folder: Path, state: RunState) -> Saved:
     remove_leftovers(folder)
     try:
         _save_items(unsealed, state)
-        _seal(unsealed, target)
+        _seal(unsealed, target, state.progress)
     except Exception as error:  # a full disk is an OSError, a ValueError or a RuntimeError, by who notices it first
         remove_leftovers(folder)
         kept = iterations(folder)
@@ -156,7 +162,7 @@ def _save_items(target: Path, state: RunState) -> None:
         )
 
 
-def _seal(unsealed: Path, target: Path) -> None:
+def _seal(unsealed: Path, target: Path, progress: Progress) -> None:
     """Adds the checksums of all files and renames the folder, in process 0. All processes receive the outcome."""
     failure: OSError | None = None
     if processes.is_first():
@@ -165,7 +171,7 @@ def _seal(unsealed: Path, target: Path) -> None:
             unsealed.rename(target)
             files.sync_folder(target.parent)
             with contextlib.suppress(OSError):  # a full disk: the checkpoint itself is complete
-                _store_latest(target.parent, int(target.name))
+                _store_latest(target.parent, progress)
         except OSError as error:
             failure = error
     if not processes.broadcast_from_process_0(failure is None):
@@ -210,7 +216,7 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
         if damaged and processes.is_first():
             for spoiled in damaged:
                 _set_aside(folder / str(spoiled))
-            _store_latest(folder, iteration)
+            _store_latest(folder, state.progress)
         return state
     if damaged:
         raise _no_checkpoint(folder, damaged)
@@ -344,16 +350,20 @@ def _remove(path: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
 
 
-def _store_latest(folder: Path, iteration: int) -> None:
-    """Stores the iteration of the last checkpoint, so that it is missed when its folder is lost."""
-    with files.replacing(folder / _LATEST) as file:
-        file.write(json.dumps({"iteration": iteration}).encode() + b"\n")
+def _store_latest(folder: Path, progress: Progress) -> None:
+    """Stores the iteration of the last checkpoint, so that it is missed when its folder is lost.
+
+    Reports compare metrics.jsonl with the checksum that is stored beside it.
+    """
+    names = ("iteration", "metrics_bytes", METRICS_CHECKSUM)
+    with files.replacing(folder / LATEST.name) as file:
+        file.write(json.dumps({name: getattr(progress, name) for name in names}).encode() + b"\n")
 
 
 def _missing(folder: Path) -> dict[int, str]:
     """Returns the last checkpoint and a reason if its folder is not there. Earlier versions did not store its name."""
     try:
-        latest = int(json.loads((folder / _LATEST).read_text("utf-8"))["iteration"])
+        latest = int(json.loads((folder / LATEST.name).read_text("utf-8"))["iteration"])
     except (OSError, ValueError, TypeError, KeyError):
         return {}
     is_lost = latest > max(iterations(folder), default=-1)

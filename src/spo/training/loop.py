@@ -6,7 +6,6 @@ interrupted one, and calls `run`.
 
 import contextlib
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from spo import files
 from spo._version import __version__
 from spo.acting import Episodes
-from spo.reports.runs import read_config, read_records, read_summary
+from spo.reports.run_files import METRICS_CHECKSUM, read_config, read_records, read_summary, with_checksum
 from spo.reports.summary import summarise, untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
 from spo.training.agreement import Agreement
@@ -180,7 +180,9 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             started_at=started_at,
         )
-    return json.loads(run_folder.summary_path.read_text())
+    summary = read_summary(run_folder.path)
+    assert summary is not None  # `run` has written it
+    return summary
 
 
 # --- Steps of the loop ------------------------------------------------------------------------------------------------
@@ -440,7 +442,9 @@ def _saving_on_failure(
 def _write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> None:
     """Writes summary.json in process 0. All processes can read it on return."""
     if processes.is_first():
-        write_json(folder.summary_path, _summarise(folder, trainer, progress, saved))
+        summary = _summarise(folder, trainer, progress, saved)
+        summary[METRICS_CHECKSUM] = files.crc32(folder.metrics_path)
+        write_json(folder.summary_path, with_checksum(summary))
     processes.wait_for_all()
 
 

@@ -17,6 +17,7 @@ class Progress(NamedTuple):
     best_scores: tuple[float, ...]  # per seed: mean return of its best evaluation
     best_iterations: tuple[int, ...]  # per seed: iteration of that evaluation
     metrics_bytes: int = 0  # length of metrics.jsonl; a resumed run removes what follows and writes it again
+    metrics_crc32: int | None = None  # CRC-32 of these bytes; None: an earlier version, which stored none
     num_devices: int = 1
     wall_seconds: float = 0.0
     compile_seconds: float = 0.0

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from spo import files
 from spo.reports.runs import read_records
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
@@ -18,12 +19,18 @@ class JsonLines(Sink):
 
     def start(self, info: RunInfo) -> None:
         """Removes lines that were written after the checkpoint: the resumed run writes them again."""
-        num_bytes = 0 if info.resumed_from is None else info.resumed_from.metrics_bytes
+        progress = info.resumed_from
+        num_bytes, checksum = (0, None) if progress is None else (progress.metrics_bytes, progress.metrics_crc32)
         self._path.touch()
         if self._path.stat().st_size < num_bytes:
             raise ValueError(
                 f"{self._path} is shorter than it was at the checkpoint, so lines of it are lost: restore the file, or "
                 "start a new run."
+            )
+        if checksum is not None and files.crc32(self._path, num_bytes) != checksum:
+            raise ValueError(
+                f"{self._path} was changed after the run wrote it, or is damaged: restore the file, or export the "
+                "learner and start a new run from it."
             )
         os.truncate(self._path, num_bytes)
         self._check()
