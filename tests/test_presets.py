@@ -326,7 +326,7 @@ OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
     # Passes over the rollout, not gradient steps, where there is no replay.
     "ppo": {"Number of Epochs": ("num_epochs",), "Learning Rate": ("actor_learning_rate", "critic_learning_rate")},
     "vmpo": {"Number of Epochs": ("num_epochs",), "τ (Target Smoothing)": ()},
-    "mpo": {"GAE Lambda": ("retrace_lambda",), "Period": ()},
+    "mpo": {"GAE Lambda": ("gae_lambda", "retrace_lambda"), "Period": ()},
     "alphazero": {"Learning Rate": ("learning_rate",)},
     "sampled_alphazero": {"Actor Learning Rate": ("learning_rate",), "Critic Learning Rate": ("learning_rate",)},
 }
@@ -369,7 +369,7 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "decay_learning_rates": False,
         "num_minibatches": 1,
     },
-    "mpo": {"num_envs": ENVS, "critic_learning_rate": {"continuous": 1e-4}},
+    "mpo": {"num_envs": ENVS, "critic_learning_rate": {"continuous": 1e-4}, "q_targets": "gae"},
     "alphazero": {
         "num_envs": ENVS,
         "dirichlet_alpha": 0.03,

@@ -1,6 +1,7 @@
 """MPO: its E-step, one update by hand, and environments with known answers."""
 
 import dataclasses
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +62,7 @@ HAND = MPOConfig(
     num_updates=1,
     gamma=0.8,
     retrace_lambda=0.7,
+    gae_lambda=0.6,
     initial_temperature=0.4,
     temperature_kl_bound=0.2,
     initial_multiplier=2.0,
@@ -85,10 +87,24 @@ def retrace_by_hand(q, next_v, rho, reward, terminated, truncated, gamma, lambda
     return targets
 
 
-@pytest.mark.parametrize("task_name", TASKS)
-def test_one_update_by_hand(task_name: str):
+def gae_by_hand(next_v, reward, terminated, truncated, gamma, lambda_):
+    targets = np.zeros(len(reward))
+    for t in reversed(range(len(reward))):
+        targets[t] = reward[t]
+        if not terminated[t]:
+            last = truncated[t] or t + 1 == len(reward)
+            following = next_v[t] if last else (1 - lambda_) * next_v[t] + lambda_ * targets[t + 1]
+            targets[t] += gamma * following
+    return targets
+
+
+@pytest.mark.parametrize(
+    ("task_name", "q_targets"), [("slippery", "retrace"), ("masked", "retrace"), ("slippery", "gae")]
+)
+def test_one_update_by_hand(task_name: str, q_targets: Literal["retrace", "gae"]):
     task: Task = TASKS[task_name]
-    algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=1e6), HAND)
+    config = dataclasses.replace(HAND, q_targets=q_targets)
+    algorithm = make_mpo(Setting(task, ARCHITECTURE, total_env_steps=1e6), config)
     init, run = jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
     start = init(jax.random.key(3))
     # Online and target networks differ from each other and from the initial ones.
@@ -121,7 +137,10 @@ def test_one_update_by_hand(task_name: str):
     a, terminated, truncated = steps.extras.action, steps.terminated, steps.truncated
     np.testing.assert_allclose(steps.extras.log_prob, new_log_pi[s, a], rtol=1e-4, atol=1e-5)
     rho = np.exp(old_log_pi[s, a] - new_log_pi[s, a])
-    targets = retrace_by_hand(old_q[s, a], v[after], rho, steps.reward, terminated, truncated, 0.8, 0.7)
+    if q_targets == "gae":
+        targets = gae_by_hand(v[after], steps.reward, terminated, truncated, 0.8, 0.6)
+    else:
+        targets = retrace_by_hand(old_q[s, a], v[after], rho, steps.reward, terminated, truncated, 0.8, 0.7)
 
     improve_at = np.concatenate([s[:1], np.where(terminated[:-1], s[1:], after[:-1])])
     eta, epsilon = 0.4, 0.2

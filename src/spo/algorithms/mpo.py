@@ -1,19 +1,26 @@
 """MPO: Maximum a Posteriori Policy Optimisation (Abdolmaleki et al., arXiv:1806.06920), off-policy and without search.
 
     act      samples actions from the policy and stores their log-probabilities
-    critic   fits Q to Retrace targets of replayed sequences
+    critic   fits Q to targets of replayed sequences, by Retrace or by GAE (`q_targets`)
     E-step   weights actions by exp(Q/η); tunes η, so that the weights improve the policy by a set KL divergence
     M-step   fits the policy to the weighted actions by maximum likelihood, inside a trust region around the old policy
 
 It is SPO with a Q function in place of the search. The weighted actions are all actions of a discrete policy, with
 their probabilities, or samples of a continuous one.
+
+Both targets bootstrap from V(s) = E_π[Q(s, a)] of the target networks and differ in the later steps of a sequence:
+
+    retrace   G_t = r_t + γ [V(s_{t+1}) + λ min(1, π/μ(a_{t+1}|s_{t+1})) (G_{t+1} − Q(s_{t+1}, a_{t+1}))]
+    gae       G_t = r_t + γ [V(s_{t+1}) + λ (G_{t+1} − V(s_{t+1}))]
+
+Retrace corrects for the policy μ that acted. GAE does not: its targets are also those of the policies in the replay.
 """
 
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,8 +73,12 @@ class MPOConfig(TrustRegionConfig, ReplayConfig):
     """Largest L2 norm of a gradient: larger ones are scaled down. Policy, Q and multipliers are separate."""
     gamma: UnitInterval = 0.95
     """Discount factor of the critic's targets."""
+    q_targets: Literal["retrace", "gae"] = "gae"
+    """Targets for Q. Retrace corrects for actions of older policies; GAE uses the rewards that followed as they are."""
     retrace_lambda: UnitInterval = 0.95
-    """Mix of the targets for Q (Retrace): 0 bootstraps after one step, 1 looks ahead as far as the policy agrees."""
+    """Mix of Retrace targets: 0 bootstraps after one step, 1 looks ahead as far as the policy agrees."""
+    gae_lambda: UnitInterval = 0.95
+    """Mix of GAE targets: 0 bootstraps after one step, 1 sums the rewards of the whole sequence."""
     target_smoothing: UnitInterval = 5e-3
     """Rate at which the target networks follow the trained networks, per gradient update (τ)."""
     num_samples: PositiveInt = 128
@@ -128,6 +139,8 @@ class Candidates(NamedTuple):
 
 #: (params, key, state) -> (policy, candidates) of one state
 CandidatesFn = Callable[[Params, PRNGKey, MaskedObservation], tuple[Any, Candidates]]
+#: (networks, target params, batch [B, T], V of the T + 1 states of each sequence) -> targets for Q [B, T]
+TargetsFn = Callable[[Networks, Params, Experience, Float[Array, "B T+1"]], Float[Array, "B T"]]
 
 
 def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
@@ -154,8 +167,7 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         networks=networks,
         candidates_fn=candidates_fn,
         trust_region=trust_region,
-        gamma=config.gamma,
-        retrace_lambda=config.retrace_lambda,
+        targets_fn=make_targets(config),
         temperature_kl_bound=config.temperature_kl_bound,
     )
     update_fn = functools.partial(update, loss_fn, optimiser, dual_optimiser, config.target_smoothing)
@@ -238,8 +250,7 @@ def loss(
     networks: Networks,
     candidates_fn: CandidatesFn,
     trust_region: TrustRegion,
-    gamma: float,
-    retrace_lambda: float,
+    targets_fn: TargetsFn,
     temperature_kl_bound: float,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Sums the losses over a batch [batch_size, sequence_length]. Each of them trains its own variables only."""
@@ -248,17 +259,9 @@ def loss(
     keys = jax.random.split(key, (batch.reward.shape[0], batch.reward.shape[1] + 1))
     old_policy, candidates = over_batch(candidates_fn, in_axes=(None, 0, 0))(target_params, keys, states)
 
-    # Critic: Retrace with values and traces of the target networks.
+    # Critic: values and traces are those of the target networks.
     q_taken = over_batch(networks.q_value, in_axes=(None, 0, 0))
-    retrace = functools.partial(returns.retrace, gamma=gamma, retrace_lambda=retrace_lambda)
-    targets = jax.vmap(retrace)(
-        q_taken(target_params.q, batch.observation, batch.extras.action),
-        over_batch(lambda c: c.value)(candidates)[:, 1:],
-        log_ratios(networks, target_params.actor, batch),
-        batch.reward,
-        batch.terminated,
-        batch.truncated,
-    )
+    targets = targets_fn(networks, target_params, batch, over_batch(lambda c: c.value)(candidates))
     values = q_taken(params.q, batch.observation, batch.extras.action)
     value_loss = jnp.mean(losses.squared_error(values, targets))
 
@@ -289,6 +292,49 @@ def loss(
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(targets),
     }
+
+
+def make_targets(config: MPOConfig) -> TargetsFn:
+    """Returns the function of the targets for Q."""
+    if config.q_targets == "gae":
+        return functools.partial(gae_targets, gamma=config.gamma, gae_lambda=config.gae_lambda)
+    return functools.partial(retrace_targets, gamma=config.gamma, retrace_lambda=config.retrace_lambda)
+
+
+def retrace_targets(
+    networks: Networks,
+    params: Params,
+    batch: Experience,
+    values: Float[Array, "B T+1"],
+    *,
+    gamma: float,
+    retrace_lambda: float,
+) -> Float[Array, "B T"]:
+    """Returns the targets of `returns.retrace`."""
+    retrace = functools.partial(returns.retrace, gamma=gamma, retrace_lambda=retrace_lambda)
+    return jax.vmap(retrace)(
+        vmap_over(networks.q_value, 2, in_axes=(None, 0, 0))(params.q, batch.observation, batch.extras.action),
+        values[:, 1:],
+        log_ratios(networks, params.actor, batch),
+        batch.reward,
+        batch.terminated,
+        batch.truncated,
+    )
+
+
+def gae_targets(
+    networks: Networks,
+    params: Params,
+    batch: Experience,
+    values: Float[Array, "B T+1"],
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> Float[Array, "B T"]:
+    """Returns the λ-returns of `returns.gae`. V(s_t) itself cancels out of the target of step t."""
+    del networks, params
+    gae = functools.partial(returns.gae, gamma=gamma, gae_lambda=gae_lambda)
+    return jax.vmap(gae)(batch.reward, values[:, :-1], values[:, 1:], batch.terminated, batch.truncated).targets
 
 
 def sequence_states(seen: PyTree[Array], after: PyTree[Array], terminated: Bool[Array, " T"]) -> PyTree[Array]:

@@ -106,12 +106,19 @@ def from_json(data: dict[str, Any]) -> Experiment:
     return Experiment(
         **{
             **data,
-            "config": _dataclass_from_json(config_type, data["config"]),
+            # Runs of versions without a choice of MPO's targets had Retrace.
+            "config": _dataclass_from_json(config_type, _add_missing(config_type, data["config"], q_targets="retrace")),
             # Runs of versions without kinds of networks had the paper's.
             "network": _dataclass_from_json(NetworkConfig, {"kind": "paper", **data["network"]}),
             "evaluation": _dataclass_from_json(EvaluationConfig, data["evaluation"]),
         }
     )
+
+
+def _add_missing(kind: type, data: dict[str, Any], **values: Any) -> dict[str, Any]:
+    """Adds settings that an older version did not store, if this kind has them, with the values that it used."""
+    names = {field_.name for field_ in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if name in names} | data
 
 
 def _dataclass_from_json(kind: type, data: dict[str, Any]) -> Any:
