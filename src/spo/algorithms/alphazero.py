@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from spo import search
-from spo.algorithms.base import Algorithm, Setting
+from spo.algorithms.base import Algorithm, Greedy, Setting
 from spo.algorithms.expert_iteration import ExpertIterationConfig, make_expert_iteration
 from spo.algorithms.tree_search import (
     Candidates,
@@ -75,7 +75,7 @@ def search_with_noise(
     root: search.Root,
     model_fn: search.ModelFn,
     explore: bool,
-    greedy: bool,
+    greedy: Greedy,
     *,
     num_simulations: int,
     gamma: float,
@@ -104,7 +104,7 @@ def search_with_gumbel(
     root: search.Root,
     model_fn: search.ModelFn,
     explore: bool,
-    greedy: bool,
+    greedy: Greedy,
     *,
     num_simulations: int,
     gamma: float,

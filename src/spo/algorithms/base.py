@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from spo.networks import ActorCritic, ActorCriticParams, Architecture, Networks
-from spo.types import DEVICE_AXIS, Action, Array, Float, Metrics, PRNGKey, Task, TimeStep
+from spo.types import DEVICE_AXIS, Action, Array, Bool, Float, Metrics, PRNGKey, Task, TimeStep
 
 
 class Setting(NamedTuple):
@@ -37,7 +38,7 @@ class Algorithm(NamedTuple):
     init: Callable[[PRNGKey, PRNGKey], TrainState]
     #: one iteration: collect a rollout, learn from it
     step: Callable[[TrainState], tuple[TrainState, Metrics]]
-    #: (learner, key, environment states [B], time steps [B], use_search=bool, greedy=bool) -> actions [B]
+    #: (learner, key, environment states [B], time steps [B], use_search=bool, greedy=Greedy) -> actions [B]
     act: Callable[..., Action]
     #: (learner, key, time steps [B]) -> estimated values of the states [B], in rewards of the environment
     value: Callable[[Any, PRNGKey, TimeStep], Float[Array, " B"]]
@@ -47,6 +48,12 @@ class Algorithm(NamedTuple):
     model_steps_per_env_step: int
     #: states evaluated by a network to choose one action; policy and value of one state count once
     network_evaluations_per_env_step: int
+    #: True if `act` accepts an array [B] for `greedy`, so that one search serves both kinds of actions
+    greedy_per_state: bool = False
+
+
+#: Best actions instead of drawn ones: for all states, or for each of them.
+Greedy = bool | Bool[Array, " B"]
 
 
 def per_device(name: str, amount: int, num_devices: int) -> int:
@@ -80,16 +87,25 @@ def vmap_over(function: Callable[..., Any], num_axes: int, in_axes: Any = 0) -> 
 
 # --- Networks on batches ----------------------------------------------------------------------------------------------
 def act_by_policy(
-    network: ActorCritic, params: ActorCriticParams, key: PRNGKey, timestep: TimeStep, *, greedy: bool
+    network: ActorCritic, params: ActorCriticParams, key: PRNGKey, timestep: TimeStep, *, greedy: Greedy
 ) -> Action:
     """Returns actions for the environments [B] from the policy alone: its mode if `greedy`, else a sample."""
     distribution = network.distribution
     policy = jax.vmap(functools.partial(network.actor, params))(timestep.observation, timestep.action_mask)
-    if greedy:
-        actions = jax.vmap(distribution.mode)(policy)
-    else:
-        actions = jax.vmap(distribution.sample)(jax.random.split(key, timestep.reward.shape[0]), policy)
+    drawn = jax.vmap(distribution.sample)(jax.random.split(key, timestep.reward.shape[0]), policy)
+    actions = select_actions(greedy, jax.vmap(distribution.mode)(policy), drawn)
     return jax.vmap(distribution.to_environment)(actions)
+
+
+def select_actions(greedy: Greedy, best: Action, drawn: Action) -> Action:
+    """Returns the best actions [B] where `greedy`, else the drawn ones."""
+    if isinstance(greedy, bool):
+        return best if greedy else drawn
+
+    def select(best: Array, drawn: Array) -> Array:
+        return jnp.where(greedy.reshape(-1, *(1,) * (best.ndim - 1)), best, drawn)
+
+    return jax.tree.map(select, best, drawn)
 
 
 def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: TimeStep) -> Float[Array, " B"]:
@@ -100,11 +116,13 @@ def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: Tim
 __all__ = [
     "DEVICE_AXIS",
     "Algorithm",
+    "Greedy",
     "Metrics",
     "Setting",
     "TrainState",
     "act_by_policy",
     "critic_values",
     "per_device",
+    "select_actions",
     "vmap_over",
 ]

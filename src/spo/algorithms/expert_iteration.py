@@ -15,7 +15,7 @@ import optax
 
 from spo import losses, returns, search
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, vmap_over
+from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, critic_values, vmap_over
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.tree_search import TreeLibrary, TreeSearchOutput, tree_search_metrics
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
 
 #: (key, roots [B], model, explore: add noise at the root, greedy: best action instead of a sample) -> TreeSearchOutput
-SearchFn = Callable[[PRNGKey, search.Root, search.ModelFn, bool, bool], TreeSearchOutput]
+SearchFn = Callable[[PRNGKey, search.Root, search.ModelFn, bool, Greedy], TreeSearchOutput]
 
 
 def make_expert_iteration(
@@ -95,6 +95,7 @@ def make_expert_iteration(
         env_steps_per_iteration=config.num_envs * config.rollout_length,
         model_steps_per_env_step=config.num_simulations,
         network_evaluations_per_env_step=1 + config.num_simulations,
+        greedy_per_state=True,
     )
 
 
@@ -125,7 +126,7 @@ def plan(
     timestep: TimeStep,
     *,
     explore: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> tuple[search.Root, TreeSearchOutput]:
     """Searches from a batch of states."""
     root = jax.vmap(functools.partial(evaluate_root, network, params))(env_state, timestep)
@@ -203,7 +204,7 @@ def act(
     timestep: TimeStep,
     *,
     use_search: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> Action:
     """Returns actions for the environments, by search or by the policy alone, without exploration noise."""
     if not use_search:

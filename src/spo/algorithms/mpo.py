@@ -28,7 +28,7 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, vmap_over
+from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, vmap_over
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
 from spo.algorithms.packing import move_average
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
@@ -187,6 +187,7 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         env_steps_per_iteration=env_steps,
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
+        greedy_per_state=True,
     )
 
 
@@ -382,7 +383,7 @@ def act(
     timestep: TimeStep,
     *,
     use_search: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> Action:
     """Returns actions for the environments. There is no search: the policy acts."""
     del env_state, use_search

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from spo import search
-from spo.algorithms.base import Algorithm, Setting
+from spo.algorithms.base import Algorithm, Greedy, Setting
 from spo.algorithms.expert_iteration import ExpertIterationConfig, make_expert_iteration
 from spo.algorithms.tree_search import (
     Candidates,
@@ -77,7 +77,7 @@ def search_samples(
     root: search.Root,
     model_fn: search.ModelFn,
     explore: bool,
-    greedy: bool,
+    greedy: Greedy,
     *,
     candidates_fn: CandidatesFn,
     num_simulations: int,

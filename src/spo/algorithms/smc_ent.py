@@ -17,7 +17,7 @@ import optax
 
 from spo import search
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Setting, TrainState
+from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, select_actions
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
 from spo.algorithms.packing import move_average
 from spo.algorithms.planning import search_metrics
@@ -140,6 +140,7 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         env_steps_per_iteration=config.num_envs * config.rollout_length,
         model_steps_per_env_step=model_steps,
         network_evaluations_per_env_step=1 + model_steps,
+        greedy_per_state=True,
     )
 
 
@@ -278,18 +279,19 @@ def act(
     timestep: TimeStep,
     *,
     use_search: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> Action:
     """Returns actions for the environments, by search or by the policy alone."""
     distribution, states = soft_q.distribution, masked_observation(timestep)
     if use_search:
         _, output = plan_fn(learner.params, key, env_state, states)
-        actions = output.best_action if greedy else output.action
+        actions = select_actions(greedy, output.best_action, output.action)
     else:
         key_evaluate, key_sample = jax.random.split(key)
         policies, _ = evaluate_batch(soft_q, learner.params, key_evaluate, states)
         keys = jax.random.split(key_sample, timestep.reward.shape[0])
-        actions = jax.vmap(distribution.mode)(policies) if greedy else jax.vmap(distribution.sample)(keys, policies)
+        drawn = jax.vmap(distribution.sample)(keys, policies)
+        actions = select_actions(greedy, jax.vmap(distribution.mode)(policies), drawn)
     return jax.vmap(distribution.to_environment)(actions)
 
 

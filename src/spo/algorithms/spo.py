@@ -20,7 +20,16 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, vmap_over
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Setting,
+    TrainState,
+    act_by_policy,
+    critic_values,
+    select_actions,
+    vmap_over,
+)
 from spo.algorithms.packing import move_average
 from spo.algorithms.planning import Planner, PlanningConfig, improvement_metrics, make_planner, search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
@@ -117,6 +126,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         env_steps_per_iteration=env_steps,
         model_steps_per_env_step=model_steps,
         network_evaluations_per_env_step=1 + model_steps,
+        greedy_per_state=True,
     )
 
 
@@ -242,10 +252,12 @@ def act(
     timestep: TimeStep,
     *,
     use_search: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> Action:
     """Returns actions for the environments, by search or by the policy alone, without exploration noise."""
     if not use_search:
         return act_by_policy(planner.network, learner.params, key, timestep, greedy=greedy)
     _, output = planner.plan(learner.params, learner.duals.temperature, key, env_state, timestep)
-    return jax.vmap(planner.network.distribution.to_environment)(output.best_action if greedy else output.action)
+    return jax.vmap(planner.network.distribution.to_environment)(
+        select_actions(greedy, output.best_action, output.action)
+    )

@@ -87,7 +87,7 @@ def puct_search(
     *,
     num_simulations: int,
     gamma: float,
-    greedy: bool,
+    greedy: Greedy,
     candidates_fn: CandidatesFn = every_action,
     library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
@@ -104,7 +104,7 @@ def puct_search(
         invalid_actions=_invalid(root),
         dirichlet_fraction=0.0,  # the policy's noise would reach invalid actions too; ours is in the root's prior
     )
-    index = jnp.argmax(output.action_weights, axis=1) if greedy else output.action
+    index = select_actions(greedy, jnp.argmax(output.action_weights, axis=1).astype(output.action.dtype), output.action)
     return _read_out(root, output, index)
 
 
@@ -115,7 +115,7 @@ def gumbel_search(
     *,
     num_simulations: int,
     gamma: float,
-    greedy: bool,
+    greedy: Greedy,
     max_num_considered_actions: int,
     library: TreeLibrary = "spo",
 ) -> TreeSearchOutput:
@@ -131,9 +131,14 @@ def gumbel_search(
         num_simulations=num_simulations,
         invalid_actions=_invalid(root),
         max_num_considered_actions=max_num_considered_actions,
-        gumbel_scale=0.0 if greedy else 1.0,
+        gumbel_scale=_gumbel_scale(greedy),
     )
     return _read_out(root, output, output.action)
+
+
+def _gumbel_scale(greedy: Greedy) -> Any:
+    """Returns the scale of the noise on first actions: a number, or one per root [B, 1]."""
+    return float(not greedy) if isinstance(greedy, bool) else jnp.where(greedy, 0.0, 1.0)[:, None]
 
 
 def tree_search_metrics(root_value: Float[Array, " B"], output: TreeSearchOutput) -> Metrics:

@@ -21,7 +21,7 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience, init_worker, rollout
-from spo.algorithms.base import Algorithm, Setting, TrainState, act_by_policy, critic_values, per_device
+from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, critic_values, per_device
 from spo.algorithms.minibatches import (
     check_minibatches,
     gather_from_devices,
@@ -153,6 +153,7 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
         env_steps_per_iteration=env_steps,
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
+        greedy_per_state=True,
     )
 
 
@@ -283,7 +284,7 @@ def act(
     timestep: TimeStep,
     *,
     use_search: bool,
-    greedy: bool,
+    greedy: Greedy,
 ) -> Action:
     """Returns actions for the environments from the newest policy. There is no search."""
     del env_state, use_search

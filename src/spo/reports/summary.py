@@ -13,7 +13,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """Returns the results of a run before training and at its end.
 
     At the end they are of the best parameters: with search, without it (`..._policy_only`), and of the last parameters
-    (`..._last`).
+    (`..._last`). With `..._greedy` the best actions are taken instead of drawn ones, or with `..._drawn` the reverse.
 
     Each result is a number, the mean over seeds. Next to it are its 95 % interval (`..._interval`), the episodes per
     seed (`..._episodes`) and the value of each seed (`..._per_seed`). The interval is between all episodes: Wilson's
@@ -27,9 +27,11 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         ("final", final, "episode", ""),
         ("final", final, "policy_only", "_policy_only"),
         ("final", final, "last", "_last"),
+        ("final", final, "greedy", "_greedy"),
+        ("final", final, "drawn", "_drawn"),
     ):
         if f"{prefix}/count" not in stage_records[0]["metrics"]:
-            continue  # an older run: its last parameters were not evaluated
+            continue  # an older run, or the kind of actions that "episode" stands for
         metrics = [record["metrics"] for record in sorted(stage_records, key=lambda record: record["seed"])]
         episodes = int(metrics[0][f"{prefix}/count"])
         returns = [m[f"{prefix}/return"] for m in metrics]

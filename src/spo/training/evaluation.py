@@ -1,4 +1,8 @@
-"""Evaluation of a saved run in parts, between which its progress is shown."""
+"""Numbers of episodes of an evaluation, and the evaluation of a saved run in parts, between which progress is shown.
+
+Every evaluation plays in both ways: with drawn actions and with the best ones (greedily). `evaluation.greedy` chooses
+the one that decides which parameters are the best. The other way gets a quarter of the episodes.
+"""
 
 import functools
 import time
@@ -11,12 +15,22 @@ import jax.numpy as jnp
 from spo.acting import Episodes, RunningEpisodes, continue_episodes, is_unfinished, start_episodes
 from spo.training.processes import to_host
 from spo.training.signals import interruptible
-from spo.training.trainer import Trainer, seed_keys
+from spo.training.trainer import Trainer, act_in_both_ways, seed_keys
 from spo.types import PRNGKey
 
 #: (episodes that have ended, all episodes, steps so far) -> None
 OnProgress = Callable[[int, int, int], None]
 MAX_STEPS_PER_PART = 2**20
+
+
+def number_of_others(num_episodes: int) -> int:
+    """Returns the number of episodes that are played in the other way than `evaluation.greedy`."""
+    return max(1, num_episodes // 4)
+
+
+def name_of_other(greedy: bool) -> str:
+    """Returns the prefix of the metrics of these episodes."""
+    return "drawn" if greedy else "greedy"
 
 
 def evaluate_in_parts(
@@ -28,6 +42,7 @@ def evaluate_in_parts(
     use_search: bool,
     greedy: bool,
     on_progress: OnProgress,
+    num_others: int = 0,
     seconds_per_part: float = 0.5,
 ) -> Episodes:
     """Returns the same episodes as `Trainer.evaluate` on one device, and reports progress while they run.
@@ -35,19 +50,19 @@ def evaluate_in_parts(
     The random keys of a step do not depend on where a part ends, so the parts may have any length: as many steps as
     take about `seconds_per_part`.
     """
-    environment = trainer.task.evaluation
+    environment, counts = trainer.task.evaluation, (num_episodes, num_others)
 
     @jax.jit
     def start(key: PRNGKey) -> RunningEpisodes:
         def start_seed(key: PRNGKey) -> RunningEpisodes:
-            return start_episodes(environment, jax.random.fold_in(key, 0), num_episodes)  # 0: the first device
+            return start_episodes(environment, jax.random.fold_in(key, 0), sum(counts))  # 0: the first device
 
         return jax.vmap(start_seed)(seed_keys(key, trainer.experiment.num_seeds))
 
     @functools.partial(jax.jit, donate_argnums=1)
     def advance(learner: Any, running: RunningEpisodes, num_steps: jax.Array) -> tuple[RunningEpisodes, Any]:
         def advance_seed(learner: Any, running: RunningEpisodes) -> RunningEpisodes:
-            act = functools.partial(trainer.algorithm.act, learner, use_search=use_search, greedy=greedy)
+            act = act_in_both_ways(trainer.algorithm, learner, counts, use_search=use_search, greedy=greedy)
             return continue_episodes(environment, act, running, num_steps)
 
         running = jax.vmap(advance_seed)(learner, running)
@@ -65,10 +80,10 @@ def evaluate_in_parts(
     while unfinished:
         started_at = time.perf_counter()
         running, (unfinished, ended, steps) = interruptible(run_part)  # one step of many episodes can take long
-        on_progress(int(ended), num_episodes * trainer.experiment.num_seeds, int(steps))
+        on_progress(int(ended), sum(counts) * trainer.experiment.num_seeds, int(steps))
         if time.perf_counter() - started_at < seconds_per_part / 2 and num_steps < MAX_STEPS_PER_PART:
             num_steps *= 2
     return to_host(running.episodes)
 
 
-__all__ = ["OnProgress", "evaluate_in_parts"]
+__all__ = ["OnProgress", "evaluate_in_parts", "name_of_other", "number_of_others"]

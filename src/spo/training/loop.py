@@ -6,6 +6,7 @@ interrupted one, and calls `run`.
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,13 +17,13 @@ import numpy as np
 
 from spo import files
 from spo._version import __version__
-from spo.acting import Episodes
 from spo.reports.run_files import METRICS_CHECKSUM, read_config, read_records, read_summary, with_checksum
 from spo.reports.summary import summarise, untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
 from spo.training.agreement import Agreement
 from spo.training.checkpoints import Checkpointer, Saved
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
+from spo.training.evaluation import name_of_other, number_of_others
 from spo.training.experiment import Experiment
 from spo.training.records import (
     NonFiniteError,
@@ -40,7 +41,7 @@ from spo.training.sinks.base import RunInfo, Sink, SinkGroup
 from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.tensorboard import TensorBoard
 from spo.training.tasks import prepare_task
-from spo.training.trainer import Trainer
+from spo.training.trainer import Trainer, split_episodes
 from spo.types import PRNGKey, Task
 
 
@@ -260,34 +261,41 @@ def _evaluate(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     config, iteration = trainer.experiment.evaluation, state.progress.iteration
     # The key depends on the iteration alone: a resumed run repeats the evaluation of an uninterrupted one.
     key = jax.random.fold_in(_split_key(trainer.experiment.seed)[1], iteration)
-    episodes = trainer.evaluate(
-        state.train_state.learner, key, config.episodes, use_search=config.use_search, greedy=config.greedy
+    metrics = _play_in_both_ways(
+        trainer, state.train_state.learner, key=key, num_episodes=config.episodes, use_search=config.use_search
     )
-    metrics = episode_metrics("episode", episodes)
     check_finite(metrics, f"in the evaluation after iteration {iteration}")
     progress = log.stamp(state.progress)
     log.write("evaluation", progress, metrics)
     return keep_best(state._replace(progress=progress), metrics["episode/return"])
 
 
+def _play_in_both_ways(
+    trainer: Trainer, learner: Any, *, key: PRNGKey, num_episodes: int, use_search: bool
+) -> dict[str, np.ndarray]:
+    """Returns the metrics of episodes with drawn actions and with the best ones, of which one kind has fewer."""
+    greedy = trainer.experiment.evaluation.greedy
+    others = number_of_others(num_episodes)
+    episodes = trainer.evaluate(learner, key, num_episodes, use_search=use_search, greedy=greedy, num_others=others)
+    configured, other = split_episodes(episodes, num_episodes)
+    return episode_metrics("episode", configured) | episode_metrics(name_of_other(greedy), other)
+
+
 def _evaluate_final(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     """Evaluates the best learner of each seed with more episodes, as in training and by the policy alone.
 
-    The last learner gets the same episodes, unless it is the best one.
+    The last learner gets the same episodes, unless it is the best one. Its actions are those of `evaluation.greedy`.
     """
     config, key = trainer.experiment.evaluation, _split_key(trainer.experiment.seed)[2]
     searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
-
-    def evaluate(learner: Any, use_search: bool) -> Episodes:
-        return trainer.evaluate(learner, key, config.final_episodes, use_search=use_search, greedy=config.greedy)
-
-    policy_only = evaluate(state.best_learner, use_search=False)
-    best = evaluate(state.best_learner, use_search=True) if searches else policy_only
+    play = functools.partial(_play_in_both_ways, trainer, key=key, num_episodes=config.final_episodes)
+    metrics = play(state.best_learner, use_search=searches)
+    # The same program serves the best and the last parameters, and only the configured actions of the last are kept.
     best_is_last = set(state.progress.best_iterations) == {state.progress.iteration}
-    last = best if best_is_last else evaluate(state.train_state.learner, use_search=searches)
-    metrics: dict[str, np.ndarray] = {}
-    for prefix, episodes in (("episode", best), ("policy_only", policy_only), ("last", last)):
-        metrics |= episode_metrics(prefix, episodes)
+    policy_only = play(state.best_learner, use_search=False) if searches else metrics
+    last = metrics if best_is_last else play(state.train_state.learner, use_search=searches)
+    for prefix, found in (("policy_only/", policy_only), ("last/", last)):
+        metrics |= {prefix + name[len("episode/") :]: found[name] for name in found if name.startswith("episode/")}
     check_finite(metrics, "in the final evaluation")
     progress = log.stamp(state.progress)
     log.write("final", progress, metrics)

@@ -10,8 +10,10 @@ A record belongs to one seed and has these entries:
     model_steps  steps that the search has simulated so far
     network_evaluations
                  states that a network has evaluated to choose actions so far
-    metrics      name -> number. "episode/..." are means over "episode/count" finished episodes. In a "final" record,
-                 "policy_only/..." are the same for the policy without search, and "last/..." for the last parameters.
+    metrics      name -> number. "episode/..." are means over "episode/count" finished episodes. Evaluations also have
+                 "greedy/...", the same for the best actions instead of drawn ones, or "drawn/..." if
+                 `evaluation.greedy`. In a "final" record, "policy_only/..." are the same for the policy without
+                 search, and "last/..." for the last parameters.
     time         wall_seconds: of the run so far. env_steps_per_second: of all seeds together. These are the only
                  numbers that differ between two runs with the same random seed.
 """

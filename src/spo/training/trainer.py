@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from spo.acting import Episodes, run_episodes
+from spo.acting import ActFn, Episodes, run_episodes
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, Setting, TrainState
 from spo.algorithms.registry import find_algorithm
 from spo.checks import MAX_INT
@@ -69,7 +69,7 @@ class Trainer:
         self.init_fn = jit_init(self.algorithm, self.mesh, experiment.num_seeds)
         #: (state, number of iterations) -> (state, metrics per seed)
         self.run_fn = jit_run(self.algorithm, self.mesh)
-        #: (learner, key, number of episodes, use_search, greedy) -> Episodes [seed, episode]
+        #: (learner, key, number of episodes, use_search, greedy, number of others) -> Episodes [seed, episode]
         self.evaluate_fn = jit_evaluate(self.algorithm, self.task.evaluation, self.mesh, experiment.num_seeds)
         self._executables: dict[Any, Callable[..., Any]] = {}
         self._compiling: dict[Any, Future[Callable[..., Any]]] = {}
@@ -115,10 +115,15 @@ class Trainer:
         state, metrics = interruptible(_finish, run, state)
         return state, interruptible(to_host, metrics), time.perf_counter() - start
 
-    def evaluate(self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool) -> Episodes:
-        """Runs whole episodes with each seed's learner and returns them as NumPy arrays [seed, episode]."""
+    def evaluate(
+        self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool, num_others: int = 0
+    ) -> Episodes:
+        """Runs whole episodes with each seed's learner and returns them as NumPy arrays [seed, episode].
+
+        The last `num_others` are played in the other way: greedily if not `greedy`.
+        """
         key = self._replicate(key)
-        static = (num_episodes, use_search, greedy)
+        static = (num_episodes, use_search, greedy, num_others)
         evaluate = self._compile(("evaluate", *static), self.evaluate_fn, learner, key, *static)
         return interruptible(to_host, interruptible(_finish, evaluate, learner, key))
 
@@ -273,25 +278,64 @@ def jit_run(algorithm: Algorithm, mesh: Mesh) -> Any:
 
 
 def jit_evaluate(algorithm: Algorithm, environment: Environment, mesh: Mesh, num_seeds: int) -> Any:
-    """Returns the jitted function (learner, key, number of episodes, use_search, greedy) -> Episodes."""
+    """Returns the jitted function (learner, key, number of episodes, use_search, greedy, number of others) -> Episodes.
 
-    def evaluate_device(num_episodes: int, use_search: bool, greedy: bool, learner: Any, key: PRNGKey) -> Episodes:
+    The others are the last episodes, and are played in the other way.
+    """
+
+    def evaluate_device(
+        counts: tuple[int, int], use_search: bool, greedy: bool, learner: Any, key: PRNGKey
+    ) -> tuple[Episodes, Episodes]:
         def evaluate_seed(learner: Any, key: PRNGKey) -> Episodes:
-            act = functools.partial(algorithm.act, learner, use_search=use_search, greedy=greedy)
+            act = act_in_both_ways(algorithm, learner, counts, use_search=use_search, greedy=greedy)
             key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
-            return run_episodes(environment, act, key, num_episodes)
+            return run_episodes(environment, act, key, sum(counts))
 
-        return jax.vmap(evaluate_seed)(learner, seed_keys(key, num_seeds))
+        episodes = jax.vmap(evaluate_seed)(learner, seed_keys(key, num_seeds))
+        return split_episodes(episodes, counts[0])
 
-    @functools.partial(jax.jit, static_argnums=(2, 3, 4))
-    def evaluate(learner: Any, key: PRNGKey, num_episodes: int, use_search: bool, greedy: bool) -> Episodes:
-        episodes_per_device = -(-num_episodes // mesh.devices.size)
-        function = functools.partial(evaluate_device, episodes_per_device, use_search, greedy)
+    @functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+    def evaluate(
+        learner: Any, key: PRNGKey, num_episodes: int, use_search: bool, greedy: bool, num_others: int = 0
+    ) -> Episodes:
+        counts = (num_episodes, num_others)
+        per_device = (-(-num_episodes // mesh.devices.size), -(-num_others // mesh.devices.size))
+        function = functools.partial(evaluate_device, per_device, use_search, greedy)
         in_specs, out_specs = (REPLICATED, REPLICATED), PartitionSpec(None, DEVICE_AXIS)
         on_mesh = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-        return jax.tree.map(lambda x: x[:, :num_episodes], on_mesh(learner, key))
+        kinds = on_mesh(learner, key)
+        cut = [jax.tree.map(lambda x, n=n: x[:, :n], kind) for kind, n in zip(kinds, counts, strict=True)]
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *cut)
 
     return evaluate
+
+
+def act_in_both_ways(
+    algorithm: Algorithm, learner: Any, counts: tuple[int, int], *, use_search: bool, greedy: bool
+) -> ActFn:
+    """Returns `act` for a batch of episodes: the first `counts[0]` as `greedy` says, the next `counts[1]` otherwise."""
+    act = functools.partial(algorithm.act, learner, use_search=use_search)
+    if counts[1] == 0:
+        return functools.partial(act, greedy=greedy)
+    if algorithm.greedy_per_state:  # one search for both
+        return functools.partial(act, greedy=(jnp.arange(sum(counts)) < counts[0]) == greedy)
+
+    def act_twice(key: PRNGKey, state: State, timestep: TimeStep) -> Action:
+        key_first, key_others = jax.random.split(key)
+        first, others = (
+            jax.tree.map(lambda x, part=part: x[part], (state, timestep))
+            for part in (slice(counts[0]), slice(counts[0], None))
+        )
+        actions = act(key_first, *first, greedy=greedy), act(key_others, *others, greedy=not greedy)
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *actions)
+
+    return act_twice
+
+
+def split_episodes(episodes: Episodes, num_episodes: int) -> tuple[Episodes, Episodes]:
+    """Splits episodes [seed, episode] after the first `num_episodes`."""
+    first = jax.tree.map(lambda x: x[:, :num_episodes], episodes)
+    return first, jax.tree.map(lambda x: x[:, num_episodes:], episodes)
 
 
 def seed_keys(key: PRNGKey, num_seeds: int) -> PRNGKey:

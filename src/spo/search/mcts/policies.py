@@ -89,7 +89,7 @@ def gumbel_muzero_policy(
     *,
     qtransform: QTransform = qtransform_completed_by_mix_value,
     max_num_considered_actions: int = 16,
-    gumbel_scale: float = 1.0,
+    gumbel_scale: float | Float[Array, "B 1"] = 1.0,
 ) -> PolicyOutput:
     """Runs Gumbel MuZero's search (Danihelka et al., ICLR 2022), as `mctx.gumbel_muzero_policy` does.
 
@@ -103,7 +103,7 @@ def gumbel_muzero_policy(
       max_depth: largest number of edges from the root to a leaf; None: no limit.
       qtransform: transformation of Q-values, a function of (tree, index of a node).
       max_num_considered_actions: largest number of first actions that sequential halving tries.
-      gumbel_scale: scale of the noise on first actions. 0: none.
+      gumbel_scale: scale of the noise on first actions, for all roots or for each. 0: none.
 
     Returns:
       `action` (the winner of sequential halving), `action_weights` (softmax of logits + q) and `search_tree`.
