@@ -43,6 +43,15 @@ CORE_ABLATION_STEPS = {"brax/ant": 5e6, "rubiks_cube": 2e7}
 CORE_BOXOBAN_NETWORK = NetworkConfig(channels=(64, 64), dtype="bfloat16")
 """One network for all algorithms: with the paper's, 1e8 steps of SPO take 15 hours on an H200."""
 
+ALIKE = {
+    "root_exploration_weight": 0.25,
+    "dirichlet_alpha": 0.3,
+    "trust_region": True,
+    "kl_bound": 0.05,
+    "initial_multiplier": 0.1,
+}
+"""Noise of SPO and AlphaZero, trust region of SPO, MPO and V-MPO, where small runs of them are compared."""
+
 _SMOKE_SIZES = {
     "num_envs": 8,
     "rollout_length": 8,
@@ -81,6 +90,13 @@ def small_cube(algorithm: str = "spo") -> Any:
     """Returns the preset default. SPO has the paper's inference, which the claims are about."""
     small = presets.get("default", algorithm)
     return with_settings(small, search=presets.PAPER_INFERENCE) if algorithm == "spo" else small
+
+
+def alike(experiment: Any) -> Any:
+    """Returns a small run with the same noise at the root and the same trust region as all algorithms that have one."""
+    return with_settings(
+        experiment, **{name: value for name, value in ALIKE.items() if hasattr(experiment.config, name)}
+    )
 
 
 def boxoban(scale: str, algorithm: str) -> Any:

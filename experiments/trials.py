@@ -1,13 +1,10 @@
-"""Chooses settings that the paper leaves open, by trials on a task that no claim is judged on.
+"""Chooses settings that the paper leaves open, by trials on a task that no claim is judged on: a cube of size 2.
 
-    python experiments/trials.py                        what is trained, and what is missing
-    python experiments/trials.py --run NAME ...         train these trials; "all" trains everything
-    python experiments/trials.py --write                write results/trials/small_presets.json
+    python experiments/trials.py                           what is trained, and what is missing
+    python experiments/trials.py --run dirichlet_alpha     train the trials of this question, then write the answer
 
-Every algorithm gets the same number of trials, three. They vary what the algorithm has against a policy that settles
-too early or moves too far: noise at the root, trust region, entropy. MPO has three more for its targets of Q. The
-task is a cube of size 2. The score of a seed is the share of solved cubes with drawn actions, as the mean over the
-evaluations after the first. The setting with the highest mean over five seeds is used.
+The score of a seed is the share of solved cubes with drawn actions, as the mean over the evaluations after the first.
+The option with the highest mean over five seeds is chosen. The answers are in results/trials/QUESTION.json.
 """
 
 import argparse
@@ -15,10 +12,11 @@ import dataclasses
 import json
 import pathlib
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 from _claims import ROOT
 from _runs import origin_of, with_settings
+from _tasks import ALIKE, alike
 
 from spo import presets
 from spo.networks.config import NetworkConfig
@@ -30,46 +28,39 @@ from spo.training.experiment import EvaluationConfig
 TASK = "rubiks_cube"
 TASK_OPTIONS = {"size": 2, "min_scrambles": 1, "max_scrambles": 5, "eval_scrambles": 5}
 NUM_SEEDS = 5
-STEPS = 4e4
-OUT = ROOT / "results" / "trials" / "small_presets.json"
+STEPS = 2.5e4
+OUT = ROOT / "results" / "trials"
 
-_NO_NOISE: dict[str, Any] = {"root_exploration_weight": 0.0}
-#: Algorithm -> name of the trial -> settings that differ from the small preset.
-TRIALS: dict[str, dict[str, dict[str, Any]]] = {
-    "spo": {
-        "no noise, no trust region": _NO_NOISE | {"trust_region": False},
-        "noise": {"root_exploration_weight": 0.25, "dirichlet_alpha": 0.3, "trust_region": False},
-        "trust region 0.01": _NO_NOISE | {"trust_region": True, "kl_bound": 0.01, "initial_multiplier": 0.1},
-    },
-    "ppo": {f"entropy {value:g}": {"entropy_coefficient": value} for value in (0.0, 0.01, 0.03)},
-    "mpo": {
-        f"{targets}, trust region {bound:g}": {"kl_bound": bound, "q_targets": targets}
-        for targets in ("retrace", "gae")
-        for bound in (0.003, 0.01, 0.05)
-    },
-    "vmpo": {f"trust region {bound:g}": {"kl_bound": bound} for bound in (0.01, 0.05, 0.2)},
-    "alphazero": {
-        "no noise": _NO_NOISE,
-        "noise 0.03": {"root_exploration_weight": 0.25, "dirichlet_alpha": 0.03},
-        "noise 0.3": {"root_exploration_weight": 0.25, "dirichlet_alpha": 0.3},
-    },
-    "smc_ent": {f"entropy temperature {value:g}": {"entropy_temperature": value} for value in (0.01, 0.03, 0.1)},
+
+class Question(NamedTuple):
+    """A setting with several options."""
+
+    algorithm: str
+    options: dict[str, dict[str, Any]]
+    """Option -> settings that differ from the small preset."""
+
+
+QUESTIONS = {
+    "dirichlet_alpha": Question(
+        "alphazero",
+        {f"{alpha:g}": {"dirichlet_alpha": alpha, "root_exploration_weight": 0.25} for alpha in (0.03, 0.3)},
+    ),
+    "mpo_targets": Question("mpo", {name: {"q_targets": name} for name in ("retrace", "gae")}),
+    "small_spo": Question("spo", {"as all": dict(ALIKE), "preset default": {}}),
 }
 
 
-def planned() -> dict[str, Any]:
-    """Returns the runs of all trials by name."""
-    return {
-        f"{algorithm}, {name}": trial(algorithm, settings)
-        for algorithm, of_algorithm in TRIALS.items()
-        for name, settings in of_algorithm.items()
-    }
+def runs_of(question: Question) -> dict[str, Any]:
+    """Returns the runs of a question by option."""
+    return {option: trial(question.algorithm, settings) for option, settings in question.options.items()}
 
 
 def trial(algorithm: str, settings: dict[str, Any]) -> Any:
     """Returns the small preset on the cube of size 2, with other settings."""
+    start = presets.get("default", algorithm)
+    changed = {name: value for name, value in settings.items() if hasattr(start.config, name)}
     return dataclasses.replace(
-        with_settings(presets.get("default", algorithm), **settings),
+        with_settings(start if algorithm == "spo" else alike(start), **changed),
         task=TASK,
         task_options=TASK_OPTIONS,
         network=NetworkConfig(width=64),
@@ -80,12 +71,12 @@ def trial(algorithm: str, settings: dict[str, Any]) -> Any:
     )
 
 
-def train(name: str, experiment: Any, folder: pathlib.Path) -> None:
-    """Trains one trial, or resumes it. A finished one is left as it is."""
+def train(experiment: Any, folder: pathlib.Path) -> None:
+    """Trains one run, or resumes it. A finished one is left as it is."""
     from spo.training import loop
 
-    if read_summary(folder / name) is None:
-        loop.train(experiment, folder / name, resume=(folder / name / "config.json").exists())
+    if read_summary(folder) is None:
+        loop.train(experiment, folder, resume=(folder / "config.json").exists())
 
 
 def scores(run: Run) -> list[float]:
@@ -96,52 +87,52 @@ def scores(run: Run) -> list[float]:
     ]
 
 
-def summarise(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the scores of all trials, and the chosen one of each algorithm."""
-    algorithms = {}
-    for algorithm, of_algorithm in TRIALS.items():
-        runs = {name: load_run(folder / f"{algorithm}, {name}") for name in of_algorithm}
-        found = {
-            name: {
-                "settings": settings,
-                "mean_interval": mean_interval(scores(runs[name])),
-                "per_seed": scores(runs[name]),
-                "final_per_seed": [final["metrics"]["episode/solved"] for final in runs[name].finals.values()],
-            }
-            for name, settings in of_algorithm.items()
+def answer(name: str, question: Question, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the scores of all options, and the chosen one."""
+    runs = {option: load_run(folder / name / option) for option in question.options}
+    found = {
+        option: {
+            "settings": question.options[option],
+            "mean": mean_interval(scores(run))._asdict(),
+            "per_seed": scores(run),
+            "final_per_seed": [final["metrics"]["episode/solved"] for final in run.finals.values()],
         }
-        chosen = max(found, key=lambda name: statistics.fmean(found[name]["per_seed"]))
-        algorithms[algorithm] = {"chosen": chosen, "trials": found}
-    origin = origin_of(folder / name for name in planned())
+        for option, run in runs.items()
+    }
+    origin = origin_of(run.folder for run in runs.values())
     return {
-        "command": "python experiments/trials.py --run all --write",
+        "question": name,
+        "algorithm": question.algorithm,
+        "chosen": max(found, key=lambda option: statistics.fmean(found[option]["per_seed"])),
+        "options": found,
         "task": TASK,
         "task_options": TASK_OPTIONS,
         "steps": STEPS,
         "num_seeds": NUM_SEEDS,
         "score": "share of solved cubes, drawn actions, mean over the evaluations after the first",
+        "command": f"python experiments/trials.py --run {name}",
         "commit": git_commit(),
         "commit_of_runs": origin.commit,
         "hardware": origin.hardware,
-        "algorithms": algorithms,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    runs = planned()
-    parser.add_argument("--run", nargs="+", choices=[*runs, "all"], default=[], metavar="NAME", help="train these")
-    parser.add_argument("--write", action="store_true", help=f"write {OUT.relative_to(ROOT)}")
+    parser.add_argument("--run", nargs="+", choices=QUESTIONS, default=[], help="train the trials of these questions")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "runs" / "trials", help="folder of the runs")
+    parser.add_argument("--out", type=pathlib.Path, default=OUT, help="folder of the answers")
     options = parser.parse_args()
-    for name in runs if "all" in options.run else options.run:
-        train(name, runs[name], options.folder)
-    for name in runs:
-        print("trained" if read_summary(options.folder / name) is not None else "missing", name)
-    if options.write:
-        OUT.parent.mkdir(parents=True, exist_ok=True)
-        OUT.write_text(json.dumps(summarise(options.folder), indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {OUT}.")
+    for name in options.run:
+        for option, experiment in runs_of(QUESTIONS[name]).items():
+            train(experiment, options.folder / name / option)
+        options.out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(answer(name, QUESTIONS[name], options.folder), indent=1)
+        (options.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    for name, question in QUESTIONS.items():
+        for option in question.options:
+            done = read_summary(options.folder / name / option) is not None
+            print("trained" if done else "missing", name, option)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,9 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, task_name: str)
     state, _ = trained(algorithm, task_name, 2)
     learner = jax.tree.map(lambda x: x[0], state.learner)
     env_states, timesteps = jax.vmap(task.evaluation.reset)(jax.random.split(jax.random.key(1), 32))
-    ways = list(itertools.product([True, False], repeat=2))
+    mixed = jnp.arange(32) % 3 == 0
+    ways: list[tuple[bool, Any]] = list(itertools.product([True, False], [True, False, mixed]))
+    assert made.greedy_per_state
 
     @jax.jit
     def act(key: Any) -> list[Any]:
@@ -213,8 +215,12 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, task_name: str)
         else:
             assert actions.shape == (32, spec.size)
             assert np.all((spec.low <= actions) & (actions <= spec.high))
-        if not use_search:
+        if not use_search and isinstance(greedy, bool):
             assert np.array_equal(actions, others) == greedy, "only a sample depends on the key"
+    for best, sampled, both in (drawn[:3], drawn[3:]):
+        # One search for both kinds: each state gets the action that it gets if all states have its kind.
+        expected = np.where(mixed.reshape(-1, *(1,) * (best.ndim - 1)), best, sampled)
+        np.testing.assert_allclose(both, expected, rtol=1e-6)
 
 
 @every_pair

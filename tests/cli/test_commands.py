@@ -126,6 +126,10 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
         assert result[name]["low"] <= result[name]["mean"] <= result[name]["high"]
         assert result[name]["mean"] == pytest.approx(sum(result["per_seed"][name]) / 2)
     assert 0 < result["seconds_per_step"] < 10
+    other = result["other_actions"]
+    assert (other["kind"], other["episodes"]) == ("greedy", 2)
+    assert 0 <= other["solved"]["mean"] <= 1
+    assert f"greedy {other['length']['mean']:.3g}" in answer.out
     assert "95 % interval" in answer.out
     assert "ms for one action" in answer.out
 

@@ -47,6 +47,9 @@ def test_records_follow_one_schema(whole_run: Path):
         assert record["metrics"]["episode/return"] == record["metrics"]["episode/solved"] <= 1
     counts = {kind: [r["metrics"]["episode/count"] for r in found if r["kind"] == kind] for kind in ("evaluation",)}
     assert set(counts["evaluation"]) == {16}
+    # The other kind of actions has a quarter of the episodes.
+    assert {r["metrics"]["greedy/count"] for r in found if r["kind"] == "evaluation"} == {4}
+    assert found[-1]["metrics"]["greedy/count"] == 8
     assert {"policy_only/return", "policy_only/solved"} <= found[-1]["metrics"].keys()
     assert found[-1]["metrics"]["episode/count"] == 32
     times = [record["time"]["wall_seconds"] for record in found]
@@ -78,6 +81,8 @@ def test_summary(whole_run: Path):
         low, high = summary[f"{name}_interval"]
         assert low < summary[name] < high or (low, high) == (0, 0) or high == 1
         assert summary[f"{name}_episodes"] == (16 if name.startswith("initial") else 32)
+    assert summary["final_solve_rate_greedy_per_seed"] == [record["metrics"]["greedy/solved"] for record in final]
+    assert summary["final_solve_rate_greedy_episodes"] == 8
     seconds = {name: summary[name] for name in ("wall_seconds", "compile_seconds", "training_seconds")}
     assert seconds["compile_seconds"] + seconds["training_seconds"] < seconds["wall_seconds"]
     assert 0 < summary["time_to_first_update"] < seconds["wall_seconds"]

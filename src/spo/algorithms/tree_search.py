@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from spo.algorithms.base import Greedy, select_actions
 from spo.search import ModelFn, mcts
 from spo.search.base import Prior
 from spo.types import Action, Array, Bool, Float, Integer, Metrics, PRNGKey, State

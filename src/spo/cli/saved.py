@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 if TYPE_CHECKING:
+    from spo.acting import Episodes
     from spo.cli.options import EvaluateOptions
     from spo.reports.overview import Overview
     from spo.training.experiment import Experiment
@@ -62,28 +63,29 @@ EVALUATE_WITHOUT_RUN = (
 def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
     from spo.reports.formatting import format_metric
 
+    other = result["other_actions"]
     for name in ("solved", "return", "length"):
         if name in result:
             words = {key: format_metric(f"episode/{name}", value) for key, value in result[name].items()}
-            print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']})")
+            also = format_metric(f"episode/{name}", other[name]["mean"])
+            print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']}; {other['kind']} {also})")
     print(f"{'step':8}{1000 * result['seconds_per_step']:.3g} ms for one action in one environment")
     variant = "".join(f", {name} {value}" for name, value in result["task_options"].items())
     seeds = f"{len(result['per_seed']['return'])} seed(s)"
-    print(f"{chosen.episodes} episodes for each of {seeds} of {chosen.run}, {result['task']}{variant}")
+    kind = "greedy" if result["greedy"] else "drawn"
+    print(f"{chosen.episodes} episodes ({kind} actions) for each of {seeds} of {chosen.run}, {result['task']}{variant}")
 
 
 def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> dict[str, Any]:
     import jax
-    import numpy as np
 
     from spo.cli.options import to_evaluated
-    from spo.reports import run_report
-    from spo.training.evaluation import evaluate_in_parts
+    from spo.training.evaluation import evaluate_in_parts, name_of_other, number_of_others
     from spo.training.experiment import to_json
     from spo.training.library import make_agent
     from spo.training.run_folder import load_learner_and_origin
     from spo.training.sinks.display import evaluation_progress
-    from spo.training.trainer import Trainer
+    from spo.training.trainer import Trainer, split_episodes
 
     learner, origin = load_learner_and_origin(chosen.run, "last" if chosen.last else None)
     trained = dataclasses.replace(origin.experiment, num_devices=1)
@@ -99,11 +101,9 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
             use_search=chosen.use_search,
             greedy=chosen.greedy,
             on_progress=on_progress,
+            num_others=number_of_others(chosen.episodes),
         )
-    values = {"return": episodes.returns, "length": episodes.lengths}
-    if "solved" in episodes.metrics:
-        values["solved"] = episodes.metrics["solved"]
-    per_seed = {name: np.asarray(value, float) for name, value in values.items()}
+    configured, other = (_per_seed(kind) for kind in split_episodes(episodes, chosen.episodes))
     agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
     plain = to_json(experiment)
     budget = {name: plain["config"][name] for name in chosen.changed_settings}
@@ -118,10 +118,31 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
         "greedy": chosen.greedy,
         "search": None,
         **(budget if chosen.use_search else {}),
-        **{name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()},
-        "per_seed": {name: value.mean(axis=1).tolist() for name, value in per_seed.items()},
+        **_intervals(configured),
+        "per_seed": {name: value.mean(axis=1).tolist() for name, value in configured.items()},
+        "other_actions": {
+            "kind": name_of_other(chosen.greedy),
+            "episodes": number_of_others(chosen.episodes),
+            **_intervals(other),
+        },
         "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, chosen.use_search, chosen.greedy),
     }
+
+
+def _per_seed(episodes: "Episodes") -> dict[str, Any]:
+    """Returns the returns, lengths and solved episodes as arrays [seed, episode]."""
+    import numpy as np
+
+    values = {"return": episodes.returns, "length": episodes.lengths}
+    values |= {name: value for name, value in episodes.metrics.items() if name == "solved"}
+    return {name: np.asarray(value, float) for name, value in values.items()}
+
+
+def _intervals(per_seed: dict[str, Any]) -> dict[str, Any]:
+    """Returns the mean and its 95 % interval of each metric."""
+    from spo.reports import run_report
+
+    return {name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()}
 
 
 def _check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") -> None:

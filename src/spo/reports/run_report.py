@@ -151,6 +151,8 @@ def _results(summary: dict[str, Any]) -> list[str]:
         "final_{}": f"Result{_untrained(summary)}",
         "final_{}_policy_only": "Without search",
         "final_{}_last": "Last parameters",
+        "final_{}_greedy": "Greedy actions",
+        "final_{}_drawn": "Drawn actions",
         "initial_{}": "Untrained",
     }
     for stage, words in stages.items():

@@ -289,10 +289,10 @@ def _evaluate_final(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     config, key = trainer.experiment.evaluation, _split_key(trainer.experiment.seed)[2]
     searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
     play = functools.partial(_play_in_both_ways, trainer, key=key, num_episodes=config.final_episodes)
-    metrics = play(state.best_learner, use_search=searches)
-    # The same program serves the best and the last parameters, and only the configured actions of the last are kept.
+    policy_only = play(state.best_learner, use_search=False)
+    metrics = dict(play(state.best_learner, use_search=True) if searches else policy_only)
+    # One program serves the best and the last parameters. Of the last ones, only the configured actions are recorded.
     best_is_last = set(state.progress.best_iterations) == {state.progress.iteration}
-    policy_only = play(state.best_learner, use_search=False) if searches else metrics
     last = metrics if best_is_last else play(state.train_state.learner, use_search=searches)
     for prefix, found in (("policy_only/", policy_only), ("last/", last)):
         metrics |= {prefix + name[len("episode/") :]: found[name] for name in found if name.startswith("episode/")}
