@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from _claims import Finding
+from _claims import Finding, Outcome
 from _rivals import Family, make_family
 from _runs import origin_of
 from matplotlib.figure import Figure
@@ -91,7 +91,8 @@ def judge_at(
 ) -> Finding:
     """Tests if the champion is better than each rival at the last common point, over all tasks together.
 
-    Held if it is. Not held if a rival is better than it, with Holm's correction. Undecided otherwise.
+    Held if it is. Not held if a rival is better than it, with Holm's correction. Undecided otherwise. A rival whose old
+    policy was not renewed on any task says nothing: with it, the verdict can't be held.
     """
     compared = {rival: compare_at(comparison, champion, rival, axis, speeds) for rival in rivals}
     family = make_family(
@@ -104,14 +105,19 @@ def judge_at(
         "its KL bound."
         for task, names in early.items()
     )
+    unchanged = before_renewal(comparison, compared, axis, speeds)
+    marks += "".join(
+        f" Says nothing about {', '.join(names)} on {task}: the run ended before its old policy was renewed."
+        for task, names in unchanged.items()
+    )
     return Finding(
-        verdict=family.outcome,
-        sentence=f"At equal {axis}s: {family.describe()}{marks}",
+        verdict=decide(family, compared, unchanged),
+        sentence=f"At equal {axis}s, with {comparison.actions} actions: {family.describe()}{marks}",
         part=part,
         number=closest.probability.value,
         number_name=f"P({champion} > {closest.names[1]})",
         interval=(closest.probability.low, closest.probability.high),
-        details=_details(family, compared, early),
+        details=_details(comparison, family, compared, early, unchanged),
         figure=draw_curves(comparison, (champion, *rivals), axis, speeds),
         origin=origin_of(result.run.folder for result in comparison.results),
     )
@@ -130,6 +136,40 @@ def before_the_budget(comparison: Comparison, champion: str, compared: Mapping[s
             if point < settled[task]:
                 early.setdefault(task, []).append(rival)
     return early
+
+
+def decide(family: Family, compared: Mapping[str, Compared], unchanged: Mapping[str, Sequence[str]]) -> Outcome:
+    """Returns the outcome, which is not held because of rivals that were compared too early on all their tasks."""
+    silent = [
+        rival for rival, found in compared.items() if all(rival in unchanged.get(task, ()) for task in found.points)
+    ]
+    return "undecided" if silent and family.outcome == "held" else family.outcome
+
+
+def before_renewal(
+    comparison: Comparison, compared: Mapping[str, Compared], axis: Axis, speeds: Speeds
+) -> dict[str, list[str]]:
+    """Returns task -> rivals that are compared before they renew their old policy for the first time."""
+    found: dict[str, list[str]] = {}
+    for rival, one in compared.items():
+        for task, point in one.points.items():
+            result = comparison.results_of(rival, task)[0]
+            speed = 1.0 if axis == "step" else speeds[result.run.config["task"], rival]
+            if point * speed < renewal_step(result):
+                found.setdefault(task, []).append(rival)
+    return found
+
+
+def renewal_step(result: Result) -> int:
+    """Returns the environment step at which the old policy is first renewed, after `target_period` updates.
+
+    It is 0 for an algorithm without such a period. Until then, the trust region keeps V-MPO near its first policy.
+    """
+    config = result.run.config["config"]
+    if "target_period" not in config:
+        return 0
+    updates = config["num_epochs"] * config["num_minibatches"]
+    return math.ceil(config["target_period"] / updates) * config["num_envs"] * config["rollout_length"]
 
 
 def settling_step(result: Result) -> float:
@@ -174,8 +214,15 @@ def _verdict(comparison: Comparison, champion: str, rival: str, compared: Compar
     return stats.verdict(*scores, names=(champion, rival))
 
 
-def _details(family: Family, compared: Mapping[str, Compared], early: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _details(
+    comparison: Comparison,
+    family: Family,
+    compared: Mapping[str, Compared],
+    early: Mapping[str, Sequence[str]],
+    unchanged: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
     return {
+        "actions": comparison.actions,
         "against": family.to_json(),
         "compared at": {rival: found.points for rival, found in compared.items()},
         "scores per seed": {rival: found.scores for rival, found in compared.items()},
@@ -184,4 +231,5 @@ def _details(family: Family, compared: Mapping[str, Compared], early: Mapping[st
             for rival, found in compared.items()
         },
         "before the KL bound is spent": dict(early),
+        "before the old policy is renewed": dict(unchanged),
     }

@@ -145,9 +145,22 @@ def better_than_each(
     )
 
 
+def greedy_scores(comparison: Comparison) -> dict[str, list[float]]:
+    """Returns the final scores with greedy actions of the runs that have them, by group and task."""
+    found: dict[str, list[float]] = {}
+    for result in comparison.results:
+        final = result.run.finals.get(result.seed, {"metrics": {}})["metrics"]
+        name = comparison.metrics[result.task].replace("episode/", "greedy/")
+        if name in final:
+            found.setdefault(f"{result.group} on {result.task}", []).append(final[name])
+    return found
+
+
 def scores_json(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
     """Returns final scores, aggregates and verdicts as plain data."""
     return {
+        "actions": comparison.actions,
+        "final per seed with greedy actions": greedy_scores(comparison),
         "final per seed": {
             f"{group} on {task}": [result.score for result in comparison.results_of(group, task)]
             for group, task in judgement.finals

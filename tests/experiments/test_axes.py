@@ -66,6 +66,27 @@ def test_a_comparison_before_the_kl_budget_is_spent_is_marked(tmp_path: Path):
     assert "Early on rubiks_cube: ppo ended before" in finding.sentence
 
 
+def test_vmpo_before_its_old_policy_is_renewed_is_marked_and_decides_nothing(tmp_path: Path):
+    sizes = {"target_period": 64, "num_epochs": 4, "num_minibatches": 1, "num_envs": 10, "rollout_length": 5}
+    run = {"curve": curves(0.0, 0.8), "points": [0, 1000]}
+    worse = {"curve": curves(0.0, 0.1), "points": [0, 1000], "config": sizes}
+    folders = {"spo": write_run(tmp_path / "spo", algorithm="spo", **run)}
+    folders["vmpo"] = write_run(tmp_path / "vmpo", algorithm="vmpo", **worse)
+    speeds = {("rubiks_cube", "spo"): 100.0, ("rubiks_cube", "vmpo"): 50.0}
+    compared = compare_runs(folders, by="algorithm")[0]
+    # 64 updates are 16 iterations of 50 steps. SPO's 10 s are 500 steps of V-MPO.
+    assert _axes.renewal_step(compared.results_of("vmpo", "rubiks_cube")[0]) == 800
+    assert _axes.renewal_step(compared.results_of("spo", "rubiks_cube")[0]) == 0
+    by_step, by_second = (
+        _axes.judge_at(compared, "spo", ["vmpo"], axis, speeds, "part") for axis in ("step", "second")
+    )
+    assert (by_step.verdict, by_second.verdict) == ("held", "undecided")
+    assert "Says nothing about vmpo on rubiks_cube" in by_second.sentence
+    assert by_second.details["before the old policy is renewed"] == {"rubiks_cube": ["vmpo"]}
+    assert "Says nothing" not in by_step.sentence
+    assert "with drawn actions" in by_step.sentence
+
+
 def test_smc_ent_has_verdicts_of_its_own(tmp_path: Path):
     run = {"curve": curves(0.0, 0.8), "points": [0, 1000]}
     folders = {name: write_run(tmp_path / name, algorithm=name, **run) for name in ("spo", "ppo", "smc_ent")}

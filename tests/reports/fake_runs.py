@@ -36,9 +36,13 @@ def write_run(
     final: float | Sequence[float] | None = None,
     metric: str = "solved",
     points: Sequence[int] | None = None,
+    others: tuple[str, float] | None = None,
     **config: Any,
 ) -> Path:
-    """Writes one run of one or more seeds: evaluations at these `points`, and the final ones if it has any."""
+    """Writes one run of one or more seeds: evaluations at these `points`, and the final ones if it has any.
+
+    `others` are the other kind of actions in all evaluations, and how much better they are.
+    """
     folder.mkdir(parents=True)
     curves = np.atleast_2d(np.asarray(curve, float))
     finals = [] if final is None else np.atleast_1d(final).tolist()
@@ -48,6 +52,9 @@ def write_run(
         metrics = {"episode/return": value, "episode/count": float(episodes)}
         if metric == "solved":
             metrics["episode/solved"] = value
+        if others is not None:
+            prefix, better = others
+            metrics |= {f"{prefix}/{n.removeprefix('episode/')}": v + better for n, v in metrics.items()}
         time = {"wall_seconds": 5 + step / 10, "env_steps_per_second": 10.0}
         return {"kind": kind, "seed": seed, "iteration": step, "env_steps": step, "metrics": metrics, "time": time}
 

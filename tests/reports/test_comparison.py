@@ -10,7 +10,7 @@ pytest.importorskip("scipy")
 from scipy import stats as scipy_stats
 
 from reports.fake_runs import FEW, write_run, write_suite
-from spo.reports.comparison import compare
+from spo.reports.comparison import Comparison, compare
 from spo.reports.judgement import judge, to_json, verdict
 from spo.reports.runs import load_runs
 
@@ -150,3 +150,27 @@ def test_tasks_of_different_lengths_are_aggregated_over_the_share_of_steps(tmp_p
     assert judgement.relative_steps
     assert judgement.sample_efficiency["spo"].x.tolist() == [0.0, 0.5, 1.0]
     assert judgement.sample_efficiency["spo"].interpolated
+
+
+# --- Kinds of actions -------------------------------------------------------------------------------------------------
+def test_all_runs_are_compared_with_the_same_kind_of_actions(tmp_path: Path):
+    drawn = write_run(tmp_path / "spo", [0.0, 0.5], final=0.6, algorithm="spo", others=("greedy", 0.25))
+    greedy = {"algorithm": "ppo", "others": ("drawn", -0.25), "evaluation": {"greedy": True}}
+    best = write_run(tmp_path / "ppo", [0.25, 0.5], final=0.75, **greedy)
+    runs = load_runs([drawn, best])
+
+    def scores(comparison: Comparison) -> dict[str, list[float]]:
+        return {result.group: [*result.values, result.score] for result in comparison.results}
+
+    mixed = compare(runs)
+    assert mixed.actions == "drawn"
+    assert scores(mixed) == {"spo": [0.0, 0.5, 0.6], "ppo": [0.0, 0.25, 0.5]}
+    assert scores(compare(runs, actions="greedy")) == {"spo": [0.25, 0.75, 0.85], "ppo": [0.25, 0.5, 0.75]}
+    assert compare(runs[1:]).actions == "greedy"
+    assert to_json(mixed, judge(mixed, num_resamples=FEW))["actions"] == "drawn"
+
+
+def test_a_run_without_the_other_kind_of_actions_is_refused(tmp_path: Path):
+    run = write_run(tmp_path / "old", [0.0, 0.5])
+    with pytest.raises(ValueError, match=r"old has no evaluations with greedy actions: .* \(--actions drawn\)"):
+        compare(load_runs([run]), actions="greedy")

@@ -26,6 +26,7 @@ def compare(
     out: Path | None = None,
     by: str = "algorithm",
     metric: Literal["auto", "solve_rate", "return"] = "auto",
+    actions: Literal["auto", "drawn", "greedy"] = "auto",
     title: str = "",
     resamples: int = 10_000,
     seed: int = 0,
@@ -37,6 +38,8 @@ def compare(
         out: Folder for report.html, the figures (PNG) and comparison.json. None: a new folder in runs/.
         by: Setting that divides the runs into groups, such as algorithm or search.num_particles.
         metric: Score of a run. auto: the share of solved episodes if the task has one, else the return.
+        actions: Evaluations to compare, the same for all runs: with drawn actions or with the best ones (greedy). auto:
+            those of the runs' own setting evaluation.greedy, and drawn ones if the runs differ in it.
         title: Title of the report. Empty: the names of the groups.
         resamples: Number of bootstrap samples of each 95 % interval.
         seed: Random seed of the bootstrap.
@@ -53,7 +56,7 @@ def compare(
     if resamples < 100:
         raise ValueError(f"--resamples must be at least 100, got {resamples}.")
     loaded = load_runs(runs, warn=_warn)
-    comparison = compare(loaded, by, metric)
+    comparison = compare(loaded, by, metric, actions)
     judgement = judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +155,7 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
             words = format_estimate(comparison.metrics[task], judgement.finals[group, task]) if seeds else "not run"
             cells.append(_on_two_lines(words.replace(" (", f" x {seeds} (")))
         finals.add_row(_plain(group), *map(_plain, cells))
-    rich.print("Final scores: IQM over seeds, number of seeds, 95 % interval")
+    rich.print(f"Final scores with {comparison.actions} actions: IQM over seeds, number of seeds, 95 % interval")
     rich.print(finals)
 
     metrics = list(judgement.aggregates[judgement.ranking[0]])

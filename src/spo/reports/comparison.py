@@ -4,6 +4,7 @@ comparison = compare(load_runs(["runs"]))
 judgement = judge(comparison)
 """
 
+import dataclasses
 import itertools
 import json
 import math
@@ -17,6 +18,7 @@ from spo.reports.runs import Record, Run, find_setting, flatten
 from spo.reports.stats import min_max, normalise
 
 Metric = Literal["auto", "solve_rate", "return"]
+Actions = Literal["auto", "drawn", "greedy"]
 _METRICS = {"solve_rate": "episode/solved", "return": "episode/return"}
 
 #: Settings in which repetitions of one experiment may differ.
@@ -65,6 +67,8 @@ class Comparison(NamedTuple):
     """One result per seed."""
     notes: tuple[str, ...]
     """Reasons why the results are weaker than they look."""
+    actions: str = "drawn"
+    """Kind of actions in all evaluations: drawn from the policy or the search, or greedy, the best ones."""
 
     def results_of(self, group: str, task: str) -> list[Result]:
         """Returns the results of one group on one task, one per seed."""
@@ -89,16 +93,24 @@ class Comparison(NamedTuple):
         return [normalise(score, self.limits(task)) for score, task in scores]
 
 
-def compare(runs: Sequence[Run], by: str = "algorithm", metric: Metric = "auto") -> Comparison:
+def compare(
+    runs: Sequence[Run], by: str = "algorithm", metric: Metric = "auto", actions: Actions = "auto"
+) -> Comparison:
     """Sorts runs into groups that differ in the setting `by`.
 
     Args:
         runs: runs as `load_runs` returns them.
         by: setting of config.json by its dotted name, such as algorithm or search.num_particles.
         metric: metric that scores all tasks. "auto": the share of solved episodes if a task has one, else the return.
+        actions: kind of actions whose evaluations are compared. "auto": the one that the runs have chosen
+            (`evaluation.greedy`), and drawn ones if they differ.
     """
     if not runs:
         raise ValueError("There is nothing to compare: name at least one run.")
+    kinds = {configured_actions(run) for run in runs}
+    common = kinds.pop() if len(kinds) == 1 else "drawn"
+    kind = common if actions == "auto" else actions
+    runs = [run if configured_actions(run) == kind else with_actions(run, kind) for run in runs]
     task_names = _task_names(runs, by)
     values = {id(run): find_setting(run.config, by) for run in runs}
     groups = {json.dumps(value): _group_name(by, value) for value in sorted(values.values(), key=_sort_key)}
@@ -111,13 +123,38 @@ def compare(runs: Sequence[Run], by: str = "algorithm", metric: Metric = "auto")
         for run, task in zip(runs, task_names, strict=True)
         for seed in run.evaluations
     ]
-    comparison = Comparison(by, tuple(dict.fromkeys(groups.values())), tuple(metrics), metrics, tuple(results), ())
+    comparison = Comparison(
+        by, tuple(dict.fromkeys(groups.values())), tuple(metrics), metrics, tuple(results), (), kind
+    )
     if not comparison.common_tasks(*comparison.groups):
         raise ValueError(
             f"No task was run by all of {', '.join(comparison.groups)}: compare runs of the same task, or group them "
             "by another setting."
         )
     return comparison._replace(notes=tuple(_notes(comparison)))
+
+
+def configured_actions(run: Run) -> str:
+    """Returns the kind of actions of "episode/..." in a run's evaluations."""
+    return "greedy" if run.config.get("evaluation", {}).get("greedy") else "drawn"
+
+
+def with_actions(run: Run, kind: str) -> Run:
+    """Returns the run with "episode/..." of the other kind of actions in all evaluations."""
+
+    def replace(record: Record) -> Record:
+        if record["kind"] not in ("evaluation", "final"):
+            return record
+        if f"{kind}/return" not in record["metrics"]:
+            raise ValueError(
+                f"{run.folder} has no evaluations with {kind} actions: leave it out, or compare "
+                f"{configured_actions(run)} actions (--actions {configured_actions(run)})."
+            )
+        others = {name: value for name, value in record["metrics"].items() if not name.startswith("episode/")}
+        chosen = {f"episode/{name[len(kind) + 1 :]}": v for name, v in others.items() if name.startswith(f"{kind}/")}
+        return {**record, "metrics": others | chosen}
+
+    return dataclasses.replace(run, records=tuple(map(replace, run.records)))
 
 
 def _result(group: str, task: str, run: Run, seed: int, metric: str) -> Result:
@@ -234,4 +271,13 @@ def _comparable(config: Record, by: str) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in flat.items() if name not in (by, f"config.{by}")}
 
 
-__all__ = ["FEW_SEEDS", "Comparison", "Metric", "Result", "compare"]
+__all__ = [
+    "FEW_SEEDS",
+    "Actions",
+    "Comparison",
+    "Metric",
+    "Result",
+    "compare",
+    "configured_actions",
+    "with_actions",
+]

@@ -107,6 +107,7 @@ def to_json(comparison: Comparison, judgement: Judgement) -> Record:
     """Returns the numbers in tables and figures as plain data."""
     return {
         "by": comparison.by,
+        "actions": comparison.actions,
         "groups": list(judgement.ranking),
         "tasks": [_task_json(comparison, judgement, task) for task in comparison.tasks],
         "aggregates": {
