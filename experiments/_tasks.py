@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from _runs import with_settings
 
 from spo import presets
+from spo.environments.boxoban import data_folder
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig
 
@@ -21,24 +22,30 @@ class Core(NamedTuple):
 
 
 #: (task, algorithm) -> length at the core scale. Tree searches, MPO and SMC-ENT get fewer steps where more would take
-#: hours: on the cube as many as 200 s of one seed alone, on Brax as many as SPO's seconds, on an H200.
+#: hours: on Brax as many as SPO's seconds, on an H200. On Boxoban training stops after 9 minutes of all seeds.
 CORE = {
     ("rubiks_cube", "mpo"): Core(5, 1e7),
-    ("rubiks_cube", "alphazero"): Core(3, 9e6),
-    ("rubiks_cube", "gumbel_alphazero"): Core(3, 9e6),
+    ("rubiks_cube", "alphazero"): Core(3, 3e7),
+    ("rubiks_cube", "gumbel_alphazero"): Core(3, 3e7),
     **{("rubiks_cube", name): Core(5, 1e8) for name in ("spo", "ppo", "vmpo", "smc_ent")},
     **{
         (f"brax/{task}", name): length
         for task in ("ant", "halfcheetah", "humanoid")
         for names, length in (
             (("spo", "ppo", "vmpo"), Core(5, 3e7)),
-            (("mpo", "smc_ent"), Core(3, 4e6)),
-            (("sampled_alphazero",), Core(3, 2e6)),
+            (("mpo",), Core(3, 2.5e6)),
+            (("smc_ent",), Core(3, 1.6e6)),
+            (("sampled_alphazero",), Core(3, 5e5)),
         )
         for name in names
     },
-    **{("boxoban/unfiltered", name): Core(3, 1e7) for name in ("spo", "ppo", "vmpo", "gumbel_alphazero")},
+    **{("boxoban/unfiltered", name): Core(3, 1e7) for name in ("spo", "gumbel_alphazero")},
+    **{("boxoban/unfiltered", name): Core(3, 3e7) for name in ("ppo", "vmpo")},
 }
+CORE_BOXOBAN = ("spo", "ppo", "vmpo", "gumbel_alphazero")
+"""Algorithms that the core scale trains on Boxoban."""
+TUNED_LEARNER = ("num_updates", "batch_size", "replay_size", "learning_rate", "gamma")
+"""Settings of the tuned cube that Gumbel AlphaZero has as well."""
 CORE_ABLATION_STEPS = {"brax/ant": 5e6, "rubiks_cube": 2e7}
 CORE_BOXOBAN_NETWORK = NetworkConfig(channels=(64, 64), dtype="bfloat16")
 """One network for all algorithms: with the paper's, 1e8 steps of SPO take 15 hours on an H200."""
@@ -100,10 +107,20 @@ def alike(experiment: Any) -> Any:
 
 
 def boxoban(scale: str, algorithm: str) -> Any:
-    """Returns a run on Boxoban, with the levels of `spo download boxoban`. There is no small scale of it."""
+    """Returns a run on Boxoban, with the levels of `spo download boxoban`.
+
+    The smoke scale has the network of the core scale, and generated levels where the public ones are not there.
+    """
     experiment = presets.get("paper/boxoban", algorithm)
     if scale == "core":
-        return _core(dataclasses.replace(experiment, network=CORE_BOXOBAN_NETWORK))
+        core = dataclasses.replace(experiment, network=CORE_BOXOBAN_NETWORK, task_options={"allow_partial": True})
+        return _core(core)
+    if scale == "smoke":
+        there = (data_folder() / "boxoban" / "hard").exists()
+        task = "boxoban/unfiltered" if there else "sokoban/generated"
+        options = {"allow_partial": True} if there else {"num_levels": 20, "num_evaluation_levels": 20}
+        small = _smoke(experiment, task=task, task_options=options | {"time_limit": 10})
+        return dataclasses.replace(small, network=CORE_BOXOBAN_NETWORK)
     return dataclasses.replace(experiment, num_seeds=NUM_SEEDS["paper"])
 
 
@@ -142,6 +159,29 @@ def continuous(scale: str, task: str, algorithm: str = "spo") -> Any:
         evaluation=EvaluationConfig(num_evaluations=5, episodes=32, final_episodes=128),
         logs_per_evaluation=1,
     )
+
+
+def tuned_cube(scale: str, algorithm: str = "spo") -> Any:
+    """Returns the tuned run on the cube with fresh seeds, or Gumbel AlphaZero with the same settings of its learner."""
+    tuned = presets.get("tuned/rubiks_cube")
+    if algorithm != "spo":
+        shared = {name: getattr(tuned.config, name) for name in TUNED_LEARNER}
+        config = dataclasses.replace(presets.get("paper/rubiks_cube", algorithm).config, **shared)
+        tuned = dataclasses.replace(tuned, algorithm=algorithm, config=config)
+    if scale == "smoke":
+        return _smoke(tuned, task_options=tuned.task_options, seed=1)
+    return dataclasses.replace(
+        tuned,
+        seed=1,
+        num_seeds=5 if algorithm == "spo" else 2,
+        logs_per_evaluation=1,
+        evaluation=dataclasses.replace(tuned.evaluation, num_evaluations=20, final_episodes=1280),
+    )
+
+
+def is_tuned(experiment: Any) -> bool:
+    """Returns True for the runs of `tuned_cube`."""
+    return experiment.task_options == presets.get("tuned/rubiks_cube").task_options
 
 
 def ablated(scale: str) -> Any:

@@ -11,7 +11,7 @@ from _axes import judge_axes, own_speeds
 from _claims import AXIS_PARTS, Claim, Finding, Setup, main
 from _rivals import better_than_each, compare_runs
 from _runs import stored_speeds, train_all
-from _tasks import boxoban, cube
+from _tasks import CORE_BOXOBAN, alike, boxoban, cube
 
 CLAIM = Claim(
     1,
@@ -24,8 +24,6 @@ BASELINES = ("ppo", "mpo", "vmpo", "alphazero", "smc_ent")
 REPORTED = ("gumbel_alphazero",)
 TASKS = ("rubiks_cube", "boxoban")
 """Tasks of the core and paper scales. The smaller scales have a small cube only."""
-CORE_BOXOBAN = ("spo", "ppo", "vmpo", "gumbel_alphazero")
-"""Algorithms that the core scale trains on Boxoban."""
 
 
 def runs(setup: Setup) -> dict[str, Any]:
@@ -34,11 +32,16 @@ def runs(setup: Setup) -> dict[str, Any]:
     tasks = setup.tasks or (TASKS if setup.scale in ("core", "paper") else TASKS[:1])
     makers = {"rubiks_cube": cube, "boxoban": boxoban}
     return {
-        f"{task}-{algorithm}": makers[task](setup.scale, algorithm)
+        f"{task}-{algorithm}": _comparable(setup.scale, makers[task](setup.scale, algorithm))
         for task in tasks
         for algorithm in ("spo", *rivals)
         if not (setup.scale == "core" and task == "boxoban" and algorithm not in CORE_BOXOBAN)
     }
+
+
+def _comparable(scale: str, experiment: Any) -> Any:
+    """Returns a small run with the noise and the trust region of all algorithms. The others have the paper's."""
+    return alike(experiment) if scale in ("smoke", "cpu") else experiment
 
 
 def find(setup: Setup) -> list[Finding]:

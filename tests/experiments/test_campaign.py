@@ -1,18 +1,24 @@
 """Tests of the list of runs of the core scale."""
 
 import json
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
 import _claims
+import _programs
 import _runs
 import campaign
 import discrete
 
 from reports.fake_runs import write_run
+from spo.reports.run_files import check_metrics
+from spo.reports.runs import load_run
 
 
 def test_the_plan_has_every_comparison_of_the_core_scale():
@@ -40,11 +46,74 @@ def test_a_claim_at_the_core_scale_reads_stored_runs_only(tmp_path: Path, monkey
     assert parts == {"per step": "held", "per second": "held"}
 
 
-def test_only_records_of_finished_runs_are_stored(tmp_path: Path):
-    folder = write_run(tmp_path / "runs" / "one", [0.0, 1.0])
+def test_only_records_of_finished_runs_are_stored_with_six_digits(tmp_path: Path):
+    experiment = SimpleNamespace(task="boxoban/unfiltered", task_options={}, algorithm="spo")
+    folder = write_run(tmp_path / "runs" / "one", [0.0, 1 / 3])
     with pytest.raises(SystemExit, match="not finished"):
-        campaign.store("one", tmp_path / "runs", tmp_path / "stored")
+        campaign.store("one", experiment, tmp_path / "runs", tmp_path / "stored")
     (folder / "summary.json").write_text("{}")
     (folder / "checkpoints").mkdir()
-    campaign.store("one", tmp_path / "runs", tmp_path / "stored")
-    assert sorted(path.name for path in (tmp_path / "stored" / "one").iterdir()) == sorted(campaign.STORED_FILES)
+    with pytest.raises(SystemExit, match="not finished"):  # the evaluation on other levels is missing
+        campaign.store("one", experiment, tmp_path / "runs", tmp_path / "stored")
+    (folder / "evaluation_unfiltered_valid.json").write_text("{}")
+    campaign.store("one", experiment, tmp_path / "runs", tmp_path / "stored")
+    stored = sorted(path.name for path in (tmp_path / "stored" / "one").iterdir())
+    assert stored == sorted([*campaign.STORED_FILES, "evaluation_unfiltered_valid.json"])
+    assert load_run(tmp_path / "stored" / "one").evaluations[0][1]["metrics"]["episode/solved"] == 0.333333
+    assert check_metrics(tmp_path / "stored" / "one")
+
+
+def test_records_come_back_in_one_file(tmp_path: Path):
+    experiment = SimpleNamespace(task="rubiks_cube", task_options={}, algorithm="spo")
+    runs = {"one": experiment, "two": experiment}
+    for name in runs:
+        write_run(tmp_path / "runs" / name, [0.0, 1.0])
+    (tmp_path / "runs" / "one" / "summary.json").write_text("{}")
+    campaign.pack(runs, tmp_path / "runs", tmp_path / "target", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["records.tar.gz"]
+    with pytest.raises(SystemExit, match="records of one, which is no run of this plan"):
+        campaign.unpack([tmp_path / "out" / "records.tar.gz"], {"two": experiment}, tmp_path / "target")
+    campaign.unpack([tmp_path / "out" / "records.tar.gz"], runs, tmp_path / "target")
+    assert list(campaign.missing_runs(runs, tmp_path / "runs", tmp_path / "target")) == ["two"]
+    campaign.pack(runs, tmp_path / "runs", tmp_path / "target", tmp_path / "again")
+    with tarfile.open(tmp_path / "again" / "records.tar.gz") as archive:
+        assert not archive.getnames()  # stored already
+
+
+def test_the_order_and_the_seconds_of_the_next_programs(tmp_path: Path):
+    runs = campaign.planned_runs()
+    seconds = {name: campaign.expected_seconds(run) for name, run in runs.items()}
+    assert sum(filter(None, seconds.values())) < 15_000
+    started = next(name for name, run in runs.items() if run.task == "brax/ant" and run.algorithm == "ppo")
+    write_run(tmp_path / started, [0.0])
+    order = campaign.next_programs(runs, tmp_path, tmp_path / "target")
+    first, second, *_ = order
+    assert first == started
+    # 5e8 steps of SMC-ENT are the longest run.
+    assert (runs[second].task, runs[second].algorithm) == ("rubiks_cube", "smc_ent")
+    assert order[second] == pytest.approx(60 + 5e8 / _runs.stored_speeds()["rubiks_cube", "smc_ent"])
+    # Half of a run takes half of the time.
+    write_run(tmp_path / second, [0.0, 0.1], points=[0, 50_000_000])
+    half = campaign.next_programs(runs, tmp_path, tmp_path / "target")
+    assert half[second] - 60 == pytest.approx((order[second] - 60) / 2)
+
+
+# --- Programs side by side --------------------------------------------------------------------------------------------
+def sleeper(seconds: dict[str, float]) -> Callable[[str], list[str]]:
+    return lambda name: ["/bin/sh", "-c", f"echo {name}; exec sleep {seconds[name]}"]
+
+
+def test_programs_run_side_by_side_until_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_programs, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(_programs, "START_SECONDS", 0.0)
+    # "long" can end in a later call. Beside it, "late" can't.
+    expected = {"long": 10.0, "late": 5.0, "short": 0.1, "next": 0.1}
+    command = sleeper({"long": 100, "late": 100, "short": 0.05, "next": 0.05})
+    limits = _programs.Limits(side_by_side=2, seconds=1.5, later=10.0)
+    codes = _programs.run_side_by_side(expected, command, tmp_path, limits)
+    assert codes == {"short": 0, "next": 0, "long": None}
+    assert (tmp_path / "short.log").read_text() == "short\n"
+    assert _programs.run_side_by_side(expected, command, tmp_path, limits._replace(later=0.0)).keys() == {
+        "short",
+        "next",
+    }
