@@ -78,6 +78,18 @@ class ContinuousActions(NamedTuple):
 ActionSpec: TypeAlias = DiscreteActions | ContinuousActions
 
 
+class Starts(NamedTuple):
+    """Starts of an episode that can be chosen by a number, such as the level of a game."""
+
+    #: Meaning of the number, such as "Level".
+    label: str
+    #: Smallest and largest number.
+    low: int
+    high: int
+    #: (key, number) -> (state, timestep)
+    reset: Callable[[PRNGKey, Integer[Array, ""]], tuple[State, TimeStep]]
+
+
 class Environment(NamedTuple):
     """An environment as pure functions of pytrees. They are written for one environment: use `jax.vmap` for a batch.
 
@@ -103,6 +115,10 @@ class Environment(NamedTuple):
     #: True: a rollout computes a reset at every step. False: it first waits to see whether an episode ended, which
     #: takes a GPU longer than a few small operations.
     cheap_reset: bool = False
+    #: Names of discrete actions, for people; empty: "action 0", "action 1", ...
+    action_names: tuple[str, ...] = ()
+    #: Starts that a person can choose; None: `reset` draws them.
+    starts: Starts | None = None
 
 
 class Task(NamedTuple):
@@ -137,6 +153,7 @@ __all__ = [
     "Scalar",
     "ScalarLike",
     "Shaped",
+    "Starts",
     "State",
     "Task",
     "TimeStep",

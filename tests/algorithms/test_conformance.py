@@ -223,6 +223,35 @@ def test_every_way_of_acting_gives_valid_actions(algorithm: str, task_name: str)
         np.testing.assert_allclose(both, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "task_name"),
+    [
+        pytest.param(*pair, marks=[] if pair in (("spo", TASKS[0]), ("alphazero", TASKS[0])) else pytest.mark.slow)
+        for pair in PAIRS
+    ],
+)
+def test_inspected_decisions_are_those_of_acting(algorithm: str, task_name: str):
+    trainer = built(algorithm, task_name, 2)
+    made, (state, _) = trainer.algorithm, trained(algorithm, task_name, 2)
+    learner = jax.tree.map(lambda x: x[0], state.learner)
+    states = jax.vmap(trainer.task.evaluation.reset)(jax.random.split(jax.random.key(1), 8))
+    inspect = made.inspect
+    assert (inspect.search is not None) == (made.model_steps_per_env_step > 0)
+
+    @jax.jit
+    def decide(key: Any) -> Any:
+        acted = made.act(learner, key, *states, use_search=inspect.search is not None, greedy=False)
+        policies = inspect.policy(learner, states[1])
+        if inspect.search is None:
+            return acted, acted, policies
+        temperature = None if inspect.temperature is None else inspect.temperature(learner)
+        return acted, inspect.search(learner, key, *states, temperature, greedy=False).action, policies
+
+    acted, inspected, policies = decide(jax.random.key(2))
+    np.testing.assert_array_equal(acted, inspected)
+    assert jax.vmap(inspect.distribution.is_valid)(policies).all()
+
+
 @every_pair
 def test_values_of_states(algorithm: str, task_name: str):
     trainer = built(algorithm, task_name, 2)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams, Architecture, Networks
 from spo.types import DEVICE_AXIS, Action, Array, Bool, Float, Metrics, PRNGKey, Task, TimeStep
 
@@ -31,6 +32,27 @@ class TrainState(NamedTuple):
     worker: Any  # different on every device: environments, replay, random key
 
 
+class Searched(NamedTuple):
+    """Decisions by a search with all that they were made from."""
+
+    action: Action  # [B, ...] as `Algorithm.act` returns it with the same key
+    output: Any  # `SearchOutput` with its ancestry, or `TreeSearchOutput`
+
+
+class Inspect(NamedTuple):
+    """Functions that show how an algorithm decides, for `spo inspect`."""
+
+    #: family of the policy's distributions
+    distribution: Distribution
+    #: (learner, time steps [B]) -> parameters of the policies [B], before any search
+    policy: Callable[[Any, TimeStep], Any]
+    #: (learner, key, environment states [B], time steps [B], temperature, greedy=bool) -> Searched; None: the algorithm
+    #: does not search
+    search: Callable[..., Searched] | None = None
+    #: learner -> its own temperature; None: the search has none
+    temperature: Callable[[Any], Float[Array, ""]] | None = None
+
+
 class Algorithm(NamedTuple):
     """A learning algorithm as a few functions. `init` and `step` run inside the mesh axis `DEVICE_AXIS`."""
 
@@ -50,6 +72,8 @@ class Algorithm(NamedTuple):
     network_evaluations_per_env_step: int
     #: True if `act` accepts an array [B] for `greedy`, so that one search serves both kinds of actions
     greedy_per_state: bool = False
+    #: policy and search in a form to look at; None: `spo inspect` shows actions and values only
+    inspect: Inspect | None = None
 
 
 #: Best actions instead of drawn ones: for all states, or for each of them.
@@ -91,7 +115,7 @@ def act_by_policy(
 ) -> Action:
     """Returns actions for the environments [B] from the policy alone: its mode if `greedy`, else a sample."""
     distribution = network.distribution
-    policy = jax.vmap(functools.partial(network.actor, params))(timestep.observation, timestep.action_mask)
+    policy = policies(network, params, timestep)
     drawn = jax.vmap(distribution.sample)(jax.random.split(key, timestep.reward.shape[0]), policy)
     actions = select_actions(greedy, jax.vmap(distribution.mode)(policy), drawn)
     return jax.vmap(distribution.to_environment)(actions)
@@ -108,6 +132,11 @@ def select_actions(greedy: Greedy, best: Action, drawn: Action) -> Action:
     return jax.tree.map(select, best, drawn)
 
 
+def policies(network: ActorCritic, params: ActorCriticParams, timestep: TimeStep) -> Any:
+    """Returns the parameters of the policies in the states [B]."""
+    return jax.vmap(functools.partial(network.actor, params))(timestep.observation, timestep.action_mask)
+
+
 def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: TimeStep) -> Float[Array, " B"]:
     """Returns the critic's values of the states [B]."""
     return jax.vmap(functools.partial(network.critic, params))(timestep.observation)
@@ -117,12 +146,15 @@ __all__ = [
     "DEVICE_AXIS",
     "Algorithm",
     "Greedy",
+    "Inspect",
     "Metrics",
+    "Searched",
     "Setting",
     "TrainState",
     "act_by_policy",
     "critic_values",
     "per_device",
+    "policies",
     "select_actions",
     "vmap_over",
 ]

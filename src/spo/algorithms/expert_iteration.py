@@ -15,7 +15,18 @@ import optax
 
 from spo import losses, returns, search
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, critic_values, vmap_over
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Inspect,
+    Searched,
+    Setting,
+    TrainState,
+    act_by_policy,
+    critic_values,
+    policies,
+    vmap_over,
+)
 from spo.algorithms.planning import environment_model, evaluate_root
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
 from spo.algorithms.tree_search import TreeLibrary, TreeSearchOutput, tree_search_metrics
@@ -96,6 +107,11 @@ def make_expert_iteration(
         model_steps_per_env_step=config.num_simulations,
         network_evaluations_per_env_step=1 + config.num_simulations,
         greedy_per_state=True,
+        inspect=Inspect(
+            distribution=network.distribution,
+            policy=lambda learner, timestep: policies(network, learner.params, timestep),
+            search=functools.partial(inspect_search, plan_fn, network),
+        ),
     )
 
 
@@ -211,3 +227,20 @@ def act(
         return act_by_policy(network, learner.params, key, timestep, greedy=greedy)
     _, output = plan_fn(learner.params, key, env_state, timestep, explore=False, greedy=greedy)
     return jax.vmap(network.distribution.to_environment)(output.action)
+
+
+def inspect_search(
+    plan_fn: Callable[..., tuple[search.Root, TreeSearchOutput]],
+    network: ActorCritic,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    temperature: None,
+    *,
+    greedy: bool,
+) -> Searched:
+    """Returns the actions of `act` by search, with the whole tree. A tree has no temperature."""
+    del temperature
+    _, output = plan_fn(learner.params, key, env_state, timestep, explore=False, greedy=greedy)
+    return Searched(jax.vmap(network.distribution.to_environment)(output.action), output)

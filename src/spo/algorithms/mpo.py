@@ -28,7 +28,16 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, vmap_over
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Inspect,
+    Setting,
+    TrainState,
+    act_by_policy,
+    policies,
+    vmap_over,
+)
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
 from spo.algorithms.packing import move_average
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
@@ -188,6 +197,10 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
         greedy_per_state=True,
+        inspect=Inspect(
+            distribution=networks.actor.distribution,
+            policy=lambda learner, timestep: policies(networks.actor, learner.params.actor, timestep),
+        ),
     )
 
 

@@ -99,7 +99,8 @@ class Planner(NamedTuple):
     """The search on a task, with everything bound that does not change during training."""
 
     network: ActorCritic
-    #: (params, temperature, key, states [B], time steps [B], *noise [B, A]) -> (roots, result of the search)
+    #: (params, temperature, key, states [B], time steps [B], *noise [B, A]) -> (roots, result of the search). The
+    #: result has the particles of every depth if with_ancestry=True is added.
     plan: Callable[..., tuple[Root, search.SearchOutput]]
     #: (key, steps, environments) -> exploration noise for that many searches, see `draw_root_noise`; () for none
     draw_noise: Callable[[PRNGKey, int, int], tuple[Array, ...]]
@@ -146,6 +147,7 @@ def plan(
     gamma: float,
     num_outcomes: int,
     exploration_weight: float,
+    with_ancestry: bool = False,
 ) -> tuple[Root, search.SearchOutput]:
     """Searches from a batch of states (Algorithm 1), with the policy as proposal and the critic for the advantages.
 
@@ -155,7 +157,7 @@ def plan(
     if noise is not None:
         root = root._replace(proposal=search.mix_in_dirichlet(root.prior, noise, fraction=exploration_weight))
     model_fn = search.chance.sampled(environment_model(environment, network, params, gamma), num_outcomes)
-    return root, search_fn(key, root, model_fn, temperature=temperature)
+    return root, search_fn(key, root, model_fn, temperature=temperature, with_ancestry=with_ancestry)
 
 
 def make_search(

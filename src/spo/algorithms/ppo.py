@@ -11,7 +11,7 @@ The rollout is then discarded. Discrete and continuous actions differ in the dis
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,17 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience, init_worker, rollout
-from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, critic_values, per_device
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Inspect,
+    Setting,
+    TrainState,
+    act_by_policy,
+    critic_values,
+    per_device,
+    policies,
+)
 from spo.algorithms.minibatches import (
     check_minibatches,
     gather_from_devices,
@@ -166,6 +176,7 @@ def make_ppo(setting: Setting, config: PPOConfig) -> Algorithm:
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
         greedy_per_state=True,
+        inspect=Inspect(distribution=network.distribution, policy=functools.partial(inspect_policy, network)),
     )
 
 
@@ -314,3 +325,9 @@ def value(
     del key  # the critic is deterministic
     timestep = timestep._replace(observation=network_input(learner, timestep.observation))
     return critic_values(network, learner.params, timestep) / reward_scale
+
+
+def inspect_policy(network: ActorCritic, learner: Learner, timestep: TimeStep) -> Any:
+    """Returns the parameters of the policies in the states [B]."""
+    timestep = timestep._replace(observation=network_input(learner, timestep.observation))
+    return policies(network, learner.params, timestep)

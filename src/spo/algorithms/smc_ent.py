@@ -13,11 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from spo import search
 from spo.acting import Experience
-from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, select_actions
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Inspect,
+    Searched,
+    Setting,
+    TrainState,
+    select_actions,
+)
 from spo.algorithms.masked_observations import MaskedObservation, masked_observation, observe_masks
 from spo.algorithms.packing import move_average
 from spo.algorithms.planning import search_metrics
@@ -141,6 +150,12 @@ def make_smc_ent(setting: Setting, config: SMCEntConfig) -> Algorithm:
         model_steps_per_env_step=model_steps,
         network_evaluations_per_env_step=1 + model_steps,
         greedy_per_state=True,
+        inspect=Inspect(
+            distribution=soft_q.distribution,
+            policy=functools.partial(inspect_policy, soft_q),
+            search=functools.partial(inspect_search, plan_fn, soft_q, config.reward_scale),
+            temperature=lambda _learner: jnp.asarray(config.search.temperature),
+        ),
     )
 
 
@@ -191,14 +206,18 @@ def plan(
     search_fn: Callable[..., search.SearchOutput],
     reward_scale: float,
     gamma: float,
+    **options: Any,
 ) -> tuple[search.Root, search.SearchOutput]:
-    """Searches from a batch of states. Scores are soft advantages: they count the policy's entropy."""
+    """Searches from a batch of states. Scores are soft advantages: they count the policy's entropy.
+
+    `options` are further arguments of `search.search`.
+    """
     key_root, key_search = jax.random.split(key)
     prior, values = evaluate_batch(soft_q, params, key_root, states)
     root = search.Root(prior=prior, value=values, state=env_state)
     score_fn = search.weighting.soft_advantage(soft_q.entropy_temperature(params))
     model_fn = soft_model(environment, soft_q, reward_scale, gamma, params)
-    return root, search_fn(key_search, root, model_fn, score_fn=score_fn)
+    return root, search_fn(key_search, root, model_fn, score_fn=score_fn, **options)
 
 
 def soft_model(
@@ -301,3 +320,32 @@ def value(
     """Returns the soft values, which count entropy as well as reward, in rewards of the environment."""
     _, values = evaluate_batch(soft_q, learner.params, key, masked_observation(timestep))
     return values / reward_scale
+
+
+# --- Inspection -------------------------------------------------------------------------------------------------------
+def inspect_policy(soft_q: SoftQLearning, learner: Learner, timestep: TimeStep) -> Any:
+    """Returns the parameters of the policies in the states [B]. They do not depend on the key, which values do."""
+    return evaluate_batch(soft_q, learner.params, jax.random.key(0), masked_observation(timestep))[0]
+
+
+def inspect_search(
+    plan_fn: Callable[..., tuple[search.Root, search.SearchOutput]],
+    soft_q: SoftQLearning,
+    reward_scale: float,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    temperature: Float[Array, ""],
+    *,
+    greedy: bool,
+) -> Searched:
+    """Returns the actions of `act` by search, with the genealogy of the particles in rewards of the environment."""
+    states = masked_observation(timestep)
+    _, output = plan_fn(learner.params, key, env_state, states, temperature=temperature, with_ancestry=True)
+    actions = output.best_action if greedy else output.action
+    scale, ancestry = reward_scale, output.ancestry
+    assert ancestry is not None  # asked for
+    ancestry = ancestry._replace(reward=ancestry.reward / scale, value=ancestry.value / scale)
+    output = output._replace(value=output.value / scale, ancestry=ancestry)
+    return Searched(jax.vmap(soft_q.distribution.to_environment)(actions), output)

@@ -23,10 +23,13 @@ from spo.acting import Experience
 from spo.algorithms.base import (
     Algorithm,
     Greedy,
+    Inspect,
+    Searched,
     Setting,
     TrainState,
     act_by_policy,
     critic_values,
+    policies,
     select_actions,
     vmap_over,
 )
@@ -127,6 +130,12 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         model_steps_per_env_step=model_steps,
         network_evaluations_per_env_step=1 + model_steps,
         greedy_per_state=True,
+        inspect=Inspect(
+            distribution=network.distribution,
+            policy=lambda learner, timestep: policies(network, learner.params, timestep),
+            search=functools.partial(inspect_search, planner),
+            temperature=lambda learner: learner.duals.temperature,
+        ),
     )
 
 
@@ -261,3 +270,19 @@ def act(
     return jax.vmap(planner.network.distribution.to_environment)(
         select_actions(greedy, output.best_action, output.action)
     )
+
+
+def inspect_search(
+    planner: Planner,
+    learner: Learner,
+    key: PRNGKey,
+    env_state: State,
+    timestep: TimeStep,
+    temperature: Float[Array, ""],
+    *,
+    greedy: bool,
+) -> Searched:
+    """Returns the actions of `act` by search, with the genealogy of the particles."""
+    _, output = planner.plan(learner.params, temperature, key, env_state, timestep, with_ancestry=True)
+    actions = select_actions(greedy, output.best_action, output.action)
+    return Searched(jax.vmap(planner.network.distribution.to_environment)(actions), output)

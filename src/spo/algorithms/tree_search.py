@@ -62,6 +62,7 @@ class TreeSearchOutput(NamedTuple):
     weights: Float[Array, "B K"]  # of these candidates, summing to 1: the target of the policy
     visits: Float[Array, "B K"]
     value: Float[Array, " B"]  # mean of V at the root and of all values backed up to it
+    tree: Any  # `mcts.Tree`, or mctx's with the same fields; the state and the candidates of a node are `embeddings`
 
 
 class _Edge(NamedTuple):
@@ -209,6 +210,7 @@ def _read_out(root: TreeRoot, output: Any, index: Integer[Array, " B"]) -> TreeS
         weights=output.action_weights,
         visits=summary.visit_counts,
         value=summary.value,
+        tree=output.search_tree,
     )
 
 

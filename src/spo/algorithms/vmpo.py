@@ -21,7 +21,17 @@ import optax
 
 from spo import losses, returns
 from spo.acting import Experience, init_worker, rollout
-from spo.algorithms.base import Algorithm, Greedy, Setting, TrainState, act_by_policy, critic_values, per_device
+from spo.algorithms.base import (
+    Algorithm,
+    Greedy,
+    Inspect,
+    Setting,
+    TrainState,
+    act_by_policy,
+    critic_values,
+    per_device,
+    policies,
+)
 from spo.algorithms.minibatches import (
     check_minibatches,
     gather_from_devices,
@@ -154,6 +164,10 @@ def make_vmpo(setting: Setting, config: VMPOConfig) -> Algorithm:
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
         greedy_per_state=True,
+        inspect=Inspect(
+            distribution=network.distribution,
+            policy=lambda learner, timestep: policies(network, learner.params, timestep),
+        ),
     )
 
 

@@ -15,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Int8, Int32, UInt8
 
-from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Task, TimeStep
+from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Starts, Task, TimeStep
 
 NUM_FACES = 6
 #: Largest cube, and most turns of a scramble: their tables and arrays must fit into memory.
 MAX_SIZE, MAX_SCRAMBLES = 32, 10_000
+#: Most turns of a scramble that a person can choose when looking at an agent.
+MAX_CHOSEN_SCRAMBLES = 30
 NUM_AMOUNTS = 3
 QUARTER_TURNS = (1, 3, 2)  # clockwise quarter turns per amount: clockwise, anticlockwise, half
 
@@ -110,7 +112,13 @@ def make_rubiks_cube(
         key_count, key_moves = jax.random.split(key)
         count = jax.random.randint(key_count, (), min_scrambles, max_scrambles + 1)
         moves = jax.random.randint(key_moves, (max_scrambles,), 0, len(table))
-        moves = jnp.where(jnp.arange(max_scrambles) < count, moves, do_nothing)
+        return scramble(jnp.where(jnp.arange(max_scrambles) < count, moves, do_nothing))
+
+    def start(key: PRNGKey, count: Integer[Array, ""]) -> tuple[RubiksCubeState, TimeStep]:
+        moves = jax.random.randint(key, (MAX_CHOSEN_SCRAMBLES,), 0, len(table))
+        return scramble(jnp.where(jnp.arange(MAX_CHOSEN_SCRAMBLES) < count, moves, do_nothing))
+
+    def scramble(moves: Integer[Array, " moves"]) -> tuple[RubiksCubeState, TimeStep]:
         solved = jnp.asarray(solved_stickers(size))
         stickers, _ = jax.lax.scan(lambda stickers, move: (turn(stickers, move), None), solved, moves)
         state = RubiksCubeState(stickers=stickers, step_count=jnp.zeros((), jnp.int32))
@@ -134,6 +142,8 @@ def make_rubiks_cube(
         action_spec=DiscreteActions(len(table)),
         render=render,
         cheap_reset=True,
+        action_names=move_names(size),
+        starts=Starts("Scrambles", 0, MAX_CHOSEN_SCRAMBLES, start),
     )
 
 
@@ -155,6 +165,19 @@ def _check_sizes(size: int, time_limit: int, min_scrambles: int, max_scrambles: 
 
 def num_moves(size: int) -> int:
     return NUM_FACES * (size // 2) * NUM_AMOUNTS
+
+
+def move_names(size: int) -> tuple[str, ...]:
+    """Names of the moves in the usual notation: U, F, R, B, L, D for the faces, U' anticlockwise, U2 a half turn.
+
+    The layer below a face is 2U, the next one 3U.
+    """
+    return tuple(
+        f"{depth + 1 if depth else ''}{face}{amount}"
+        for face in "UFRBLD"
+        for depth in range(size // 2)
+        for amount in ("", "'", "2")
+    )
 
 
 def sticker_positions(size: int) -> Int[np.ndarray, "stickers 3"]:

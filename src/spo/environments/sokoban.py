@@ -21,13 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32, UInt8
 
-from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Task, TimeStep
+from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Starts, Task, TimeStep
 
 FLOOR, WALL, TARGET, AGENT, BOX, AGENT_ON_TARGET, BOX_ON_TARGET = range(7)
 NUM_CELL_CODES = 7
 CELL_CHARACTERS = " #.@$+*"  # the character of each code in the public text format
 
 MOVES = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]], np.int32)  # (row, column) change of each action
+MOVE_NAMES = ("up", "right", "down", "left")
 
 STEP_REWARD = -0.1
 BOX_REWARD = 1
@@ -108,7 +109,11 @@ def make_sokoban(
         )
 
     def reset(key: PRNGKey) -> tuple[SokobanState, TimeStep]:
-        cells = device_levels[jax.random.randint(key, (), 0, num_levels)]
+        return start(key, jax.random.randint(key, (), 0, num_levels))
+
+    def start(key: PRNGKey, level: Integer[Array, ""]) -> tuple[SokobanState, TimeStep]:
+        del key  # a level has one start
+        cells = device_levels[level]
         agent = jnp.argmax((cells == AGENT) | (cells == AGENT_ON_TARGET)).astype(jnp.int32)
         state = SokobanState(cells=cells, agent=agent, step_count=jnp.zeros((), jnp.int32))
         no = jnp.zeros((), bool)
@@ -131,6 +136,8 @@ def make_sokoban(
         observation_spec=jax.ShapeDtypeStruct((size, size), jnp.uint8),
         action_spec=DiscreteActions(len(MOVES)),
         render=render,
+        action_names=MOVE_NAMES,
+        starts=Starts("Level", 0, num_levels - 1, start),
     )
 
 

@@ -44,7 +44,7 @@ def episode_limit(env: Environment, limit: int) -> Environment:
     def render(state: EpisodeLimitState) -> Any:
         return None if draw is None else draw(state.inner)
 
-    return env._replace(reset=reset, step=step, render=None if draw is None else render)
+    return env._replace(reset=reset, step=step, render=None if draw is None else render, starts=None)
 
 
 # --- Restart after the end of an episode -----------------------------------------------------------------------------

@@ -194,7 +194,7 @@ class Diagnostics(NamedTuple):
 
 
 class Ancestry(NamedTuple):
-    """Every particle at every depth. Recorded on request only: it takes memory of order N · H."""
+    """Every particle at every depth. Recorded on request only: it takes the memory of N · H states."""
 
     parent: Integer[Array, "B H N"]  # the particle's index at the depth above; at depth 0 its root sample
     action: Action  # [B, H, N, ...] the action that led here; without meaning once the particle has ended
@@ -202,6 +202,7 @@ class Ancestry(NamedTuple):
     value: Float[Array, "B H N"]  # V of the state reached
     ended: Bool[Array, "B H N"]  # the episode has ended at this depth or before
     log_weights: Float[Array, "B H N"]  # after the step, before any resample
+    state: State  # [B, H, N, ...] the state reached
     survivor: Integer[Array, "B N"]  # index at the last depth of each particle of the read-out
 
 

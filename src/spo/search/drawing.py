@@ -60,7 +60,8 @@ class _Tree(NamedTuple):
 
 
 def _read_tree(output: SearchOutput, root: int) -> _Tree:
-    ancestry = jax.tree.map(lambda x: np.asarray(x[root]), output.ancestry)
+    assert output.ancestry is not None  # checked by the caller
+    ancestry = jax.tree.map(lambda x: np.asarray(x[root]), output.ancestry._replace(state=None))
     resampled = np.asarray(output.diagnostics.resampled[root])
     samples = np.arange(ancestry.parent.shape[1])
     colours = np.empty(ancestry.parent.shape, int)

@@ -87,7 +87,7 @@ def search(
       readout: how the improved policy is estimated from the particles (`spo.search.readouts`).
       unroll: number of depths per iteration of the compiled loop. A larger number runs faster for small models and
         takes longer to compile. Use 1 for a model that is slow to compile.
-      with_ancestry: record every particle at every depth (memory of order N · h).
+      with_ancestry: record every particle at every depth, its state included (memory of N · h states).
 
     Returns:
       The estimated policy, a sampled action, diagnostics and the quantities that learning needs. An invalid root (NaN
@@ -283,6 +283,7 @@ def _step(
             value=particles.value,
             ended=~particles.live,
             log_weights=particles.log_weights,
+            state=particles.state,
         ),
     )
     return loop._replace(

@@ -7,7 +7,7 @@ from spo.distributions import Distribution
 from spo.search.base import ModelOutput, Node, Particles, Proposed, Readout, ScoreFn
 from spo.search.diagnostics import WeightSummary
 from spo.search.resampling import Resampling
-from spo.types import Action, Array, Bool, Float, Integer, PRNGKey
+from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, State
 
 
 class Functions(NamedTuple):
@@ -44,6 +44,7 @@ class Lineage(NamedTuple):
     value: Float[Array, "B N"]
     ended: Bool[Array, "B N"]
     log_weights: Float[Array, "B N"]
+    state: State
 
 
 class Record(NamedTuple):

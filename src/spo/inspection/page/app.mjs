@@ -1,0 +1,253 @@
+// The page: reads the document, shows one step of the episode, and follows keys, theme and size.
+
+import { element, replace } from "./dom.mjs";
+import { drawGuide } from "./guide.mjs";
+import { connect, makeControls, merge, showStatus } from "./live.mjs";
+import { drawObservation, drawPicture } from "./pictures_view.mjs";
+import { drawDecision } from "./search_view.mjs";
+import { actionName, number } from "./words.mjs";
+
+const SECONDS_PER_STEP = 1.2;
+const THEMES = ["auto", "light", "dark"];
+
+/** Starts the page. */
+export function start() {
+  const data = JSON.parse(document.getElementById("document").textContent);
+  const page = {
+    data, at: 0, timer: null, theme: 0, second: null, live: null,
+    parts: Object.fromEntries([...document.querySelectorAll("[data-part]")].map((node) => [node.dataset.part, node])),
+  };
+  describeRun(page);
+  addScrubbing(page);
+  addTheme(page);
+  if (data.live) addLive(page);
+  show(page, data.live ? data.steps.length - 1 : 0);
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth !== width) { width = window.innerWidth; show(page, page.at); }
+  });
+}
+
+function describeRun({ data, parts }) {
+  const { run } = data;
+  document.title = `${run.algorithm} on ${run.task}`;
+  replace(parts.title, `${run.algorithm} on ${run.task}`);
+  replace(parts.subtitle, `${run.name} · ${run.which} parameters of ${run.env_steps.toLocaleString("en")} training steps · `
+    + `episode of seed ${data.seed} · spo ${data.version}`);
+}
+
+// --- One step --------------------------------------------------------------------------------------------------------
+
+/** Shows step `index` of the episode. */
+export function show(page, index) {
+  const { data, parts } = page;
+  page.at = Math.max(0, Math.min(data.steps.length - 1, index));
+  const step = data.steps[page.at];
+  parts.slider.max = data.steps.length - 1;
+  parts.slider.value = page.at;
+  parts.slider.setAttribute("aria-valuetext", `step ${page.at} of ${data.steps.length - 1}`);
+  replace(parts.position, `step ${page.at} of ${data.steps.length - 1}`);
+  parts.back.disabled = page.at === 0;
+  parts.forward.disabled = page.at === data.steps.length - 1;
+  replace(parts.state, drawState(data, step));
+  replace(parts.facts, drawFacts(data, step));
+  replace(parts.guide, drawGuide(anySearch(data)));
+  showDecisions(page, step);
+}
+
+function anySearch(data) {
+  return data.steps.find((step) => step.decision)?.decision.search ?? null;
+}
+
+function drawState(data, step) {
+  if (step.picture !== null) return drawPicture(data.pictures[step.picture], `state at step ${step.index}`);
+  return step.observation ? drawObservation(step.observation) : element("p", { class: "note" }, "No picture.");
+}
+
+function drawFacts(data, step) {
+  const { decision } = step;
+  const facts = [["Return so far", number(step.return)]];
+  if (decision) {
+    facts.push(["Chosen action", actionName(data.actions, decision.action)]);
+    if (step.reward !== null) facts.push(["Reward of the step", number(step.reward)]);
+    facts.push(["Value of this state", number(decision.value)]);
+    if (decision.search) facts.push(["Value by the search", number(decision.search.value)]);
+    if (decision.temperature !== null) facts.push(["Temperature", number(decision.temperature)]);
+    if (decision.search?.kind === "particles") {
+      const { search } = decision;
+      facts.push(["Effective particles", `${number(search.ess[search.horizon - 1])} of ${search.num_particles}`]);
+    }
+  }
+  for (const [name, value] of Object.entries(step.metrics)) facts.push([name.replaceAll("_", " "), number(value)]);
+  if (step.end) facts.push(["End of the episode", step.end === "terminated" ? "finished" : "cut off (time limit)"]);
+  return element("dl", {}, facts.map(([name, value]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+}
+
+function showDecisions(page, step) {
+  const { data, parts, live } = page;
+  if (!step.decision) {
+    replace(parts.decision, element("p", { class: "ended" }, endSentence(step)));
+    return;
+  }
+  const second = live && page.second?.index === step.index ? page.second.decision : null;
+  const compared = second !== null;
+  const common = {
+    actions: data.actions, pictures: data.pictures, width: panelWidth(parts.decision, compared),
+    askPicture: live ? live.picture : null,
+  };
+  const play = live ? (action) => live.play(action) : null;
+  replace(parts.decision,
+    drawDecision({ ...common, decision: step.decision, title: compared ? "First settings" : null, play }),
+    compared ? drawDecision({ ...common, decision: second, title: "Second settings", play: null }) : null);
+  parts.decision.classList.toggle("compared", compared);
+}
+
+function endSentence(step) {
+  if (step.end === "terminated") return "The episode has ended here: there is nothing to decide.";
+  if (step.end === "truncated") return "The time limit has cut off the episode here: there is nothing to decide.";
+  return "The recording ends here. No decision was recorded for this state.";
+}
+
+/** Returns the width for the picture of a search: the policy stands beside it on wide pages. */
+function panelWidth(place, compared) {
+  const room = place.clientWidth || 800;
+  if (compared) return room >= 900 ? room / 2 - 60 : room - 34;
+  return room >= 760 ? room - 390 : room - 34;
+}
+
+// --- Scrubbing -------------------------------------------------------------------------------------------------------
+function addScrubbing(page) {
+  const { parts } = page;
+  parts.slider.addEventListener("input", () => show(page, Number(parts.slider.value)));
+  parts.back.addEventListener("click", () => show(page, page.at - 1));
+  parts.forward.addEventListener("click", () => show(page, page.at + 1));
+  parts.run.addEventListener("click", () => toggleRunning(page));
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea, .dot")) return;
+    const moves = { ArrowLeft: page.at - 1, ArrowRight: page.at + 1, Home: 0, End: page.data.steps.length - 1 };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    show(page, moves[event.key]);
+  });
+}
+
+function toggleRunning(page) {
+  const stop = () => {
+    clearInterval(page.timer);
+    page.timer = null;
+    replace(page.parts.run, "Run");
+    page.parts.run.setAttribute("aria-pressed", "false");
+  };
+  if (page.timer !== null) { stop(); return; }
+  if (page.at === page.data.steps.length - 1) show(page, 0);
+  replace(page.parts.run, "Stop");
+  page.parts.run.setAttribute("aria-pressed", "true");
+  page.timer = setInterval(() => {
+    show(page, page.at + 1);
+    if (page.at === page.data.steps.length - 1) stop();
+  }, 1000 * SECONDS_PER_STEP);
+}
+
+function addTheme(page) {
+  const { parts } = page;
+  parts.theme.addEventListener("click", () => {
+    page.theme = (page.theme + 1) % THEMES.length;
+    const theme = THEMES[page.theme];
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    replace(parts.theme, `Theme: ${theme}`);
+  });
+}
+
+// --- The live page ---------------------------------------------------------------------------------------------------
+function addLive(page) {
+  const { data, parts } = page;
+  const token = new URLSearchParams(window.location.search).get("token") ?? "";
+  const requests = connect(token, (text) => showStatus(parts.status, text));
+  const first = makeControls(data.controls, data.settings, data.seed, "Settings of the search");
+  const second = makeControls(data.controls, data.settings, data.seed, "Settings of the second search");
+  let busy = false;
+  const attempt = async (work) => {
+    if (busy) return;
+    busy = true;
+    parts.live.classList.add("busy");
+    try {
+      await work();
+      show(page, page.at);
+    } catch (error) {
+      showStatus(parts.status, error.message, true);
+    } finally {
+      busy = false;
+      parts.live.classList.remove("busy");
+    }
+  };
+  const searchAgain = () => attempt(async () => {
+    const index = page.at;
+    merge(data, await requests.search(index, first.read().settings, first.read().seed));
+    page.second = null;
+    if (compare.checked) {
+      const answer = await requests.search(index, second.read().settings, second.read().seed);
+      Object.assign(data.pictures, answer.pictures);
+      page.second = { index, decision: answer.steps[0].decision };
+    }
+    reportTime(parts.status, data.steps[index].decision);
+  });
+  const play = (action) => attempt(async () => {
+    merge(data, await requests.step(page.at, action, first.read().settings, first.read().seed));
+    page.second = null;
+    page.at += 1;
+  });
+  const compare = element("input", { type: "checkbox", name: "compare", onchange: () => {
+    secondFrame.hidden = !compare.checked;
+    searchAgain();
+  } });
+  const secondFrame = element("div", { class: "second", hidden: true }, element("h3", {}, "Second settings"), second.form);
+  const episode = episodeControls(data, async (seed, startNumber) => attempt(async () => {
+    merge(data, await requests.reset(seed, startNumber, first.read().settings));
+    data.seed = seed;
+    page.second = null;
+    page.at = 0;
+    describeRun(page);
+  }));
+  for (const form of [first.form, second.form]) {
+    form.addEventListener("submit", (event) => { event.preventDefault(); searchAgain(); });
+    form.addEventListener("change", searchAgain);
+  }
+  replace(parts.live,
+    element("h2", {}, "Change the search"), first.form,
+    element("div", { class: "buttons" },
+      element("button", { type: "button", class: "primary", onclick: searchAgain }, "Search again"),
+      element("button", { type: "button", onclick: () => play(data.steps[page.at].decision?.action) }, "Play the chosen action"),
+      element("button", { type: "button", onclick: () => attempt(async () => {
+        merge(data, await requests.undo());
+        page.at = data.steps.length - 1;
+        page.second = null;
+      }) }, "Take back"),
+      element("label", {}, compare, " compare with second settings")),
+    secondFrame, episode);
+  parts.live.hidden = false;
+  page.live = { play, picture: requests.picture };
+}
+
+function reportTime(place, decision) {
+  if (!decision) return;
+  const compiled = decision.compile_seconds > 0.05 ? ` after ${number(decision.compile_seconds)} s of compilation` : "";
+  showStatus(place, `Searched in ${Math.max(1, Math.round(1000 * decision.seconds))} ms${compiled}.`);
+}
+
+function episodeControls(data, reset) {
+  const seed = element("input", { type: "number", min: 0, max: 4294967295, step: 1, value: data.seed, name: "episode-seed" });
+  const { starts } = data.live;
+  const number_ = starts === null ? null : element("input", {
+    type: "number", min: starts.low, max: starts.high, step: 1, name: "start", placeholder: "random" });
+  const form = element("form", { class: "controls", "aria-label": "New episode" },
+    element("label", {}, element("span", {}, "Episode seed"), seed),
+    number_ === null ? null : element("label", {}, element("span", {}, starts.label), number_),
+    element("button", { type: "submit" }, "New episode"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    reset(Math.max(0, Math.round(Number(seed.value) || 0)), !number_ || number_.value === "" ? null : Number(number_.value));
+  });
+  return form;
+}

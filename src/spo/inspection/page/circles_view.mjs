@@ -1,0 +1,183 @@
+// Draws a layout of circles over depths: the particles of a search, or the nodes of a tree.
+
+import { element, svg } from "./dom.mjs";
+
+const MARGIN = { top: 34, right: 18, bottom: 26, left: 74 };
+const LARGEST_RADIUS = 20;
+const SMALLEST_RADIUS = 2.5;
+
+/**
+ * Returns a picture of circles.
+ *
+ * options: {layout, numDepths, resampled, rootRow, classes, labels, width, describe, onSelect, title}
+ *   describe(circle) -> label for screen readers; onSelect(circle | null) is called on hover and focus.
+ */
+export function drawCircles(options) {
+  const { layout, numDepths, resampled, width } = options;
+  const place = placement(layout, numDepths, resampled, width, options.rootRow);
+  const picture = svg("svg", {
+    class: "circles", width: place.width, height: place.height, viewBox: `0 0 ${place.width} ${place.height}`,
+    role: "group", "aria-label": options.title,
+  });
+  picture.append(drawDepths(place, numDepths, resampled));
+  const lines = svg("g", { class: "lines" });
+  const dots = svg("g", { class: "dots" });
+  picture.append(lines, drawRoot(place), drawLabels(options, place), dots);
+  const parts = layout.circles.map((circle) => drawCircle(circle, layout, place, options.classes));
+  // Large circles first, so that small ones stay in sight and can be pointed at.
+  const order = parts.map((_, index) => index).sort((a, b) => layout.circles[b].weight - layout.circles[a].weight);
+  for (const index of order) dots.append(parts[index].dot);
+  for (const part of parts) lines.append(part.line);
+  parts.forEach((part, index) => part.dot.setAttribute("aria-label", options.describe(layout.circles[index])));
+  addSelection(picture, parts, layout, options.onSelect);
+  return { picture, place };
+}
+
+/** Returns the places of depths and rows. A gap with a resample is wider, and the rows share the height. */
+export function placement(layout, numDepths, resampled, width, rootRow) {
+  const rowHeight = Math.max(8, Math.min(26, 460 / layout.numRows));
+  const gaps = Array.from({ length: numDepths }, (_, depth) => (depth > 0 && resampled[depth - 1] ? 1.5 : 1));
+  const total = gaps.reduce((sum, gap) => sum + gap, 0);
+  const room = Math.max(width - MARGIN.left - MARGIN.right - LARGEST_RADIUS, 44 * total);
+  const x = [];
+  let at = MARGIN.left - 40;
+  gaps.forEach((gap, depth) => { at += (gap * room) / total + (depth === 0 ? 40 : 0); x.push(at); });
+  const y = (row) => MARGIN.top + LARGEST_RADIUS / 2 + (row + 0.5) * rowHeight;
+  const height = MARGIN.top + LARGEST_RADIUS + layout.numRows * rowHeight + MARGIN.bottom;
+  const root = { x: 26, y: y(rootRow ?? (layout.numRows - 1) / 2) };
+  return { x, y, root, rowHeight, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2)) };
+}
+
+/** Returns the radius of a circle whose area is in proportion to the weight. */
+export function radius(weight) {
+  return Math.max(SMALLEST_RADIUS, LARGEST_RADIUS * Math.sqrt(Math.max(0, weight)));
+}
+
+function drawDepths(place, numDepths, resampled) {
+  const group = svg("g", { class: "depths", "aria-hidden": "true" });
+  for (let depth = 0; depth < numDepths; depth++) {
+    if (depth > 0 && resampled[depth - 1]) {
+      const middle = (place.x[depth - 1] + place.x[depth]) / 2;
+      const half = Math.max(9, (place.x[depth] - place.x[depth - 1]) / 2 - 20);
+      group.append(
+        svg("rect", { class: "resample", x: middle - half, y: 20, width: 2 * half, height: place.height - 42, rx: 3 }),
+        svg("text", { class: "resample-label", x: middle, y: 14, "text-anchor": "middle" },
+          half > 26 ? "resample" : "↻"),
+      );
+    }
+    group.append(svg("text", { x: place.x[depth], y: place.height - 6, "text-anchor": "middle" }, String(depth + 1)));
+  }
+  group.append(svg("text", { x: 4, y: place.height - 6 }, "depth"));
+  return group;
+}
+
+function drawRoot(place) {
+  const { x, y } = place.root;
+  return svg("g", { class: "root", "aria-hidden": "true" },
+    svg("circle", { cx: x, cy: y, r: 7 }),
+    svg("text", { x, y: y - 12, "text-anchor": "middle" }, "now"));
+}
+
+function drawLabels(options, place) {
+  const group = svg("g", { class: "labels", "aria-hidden": "true" });
+  for (const { row, text, first } of options.labels) {
+    group.append(svg("text", {
+      class: options.classes.get(first), x: place.x[0] - radius(0) - LARGEST_RADIUS - 2, y: place.y(row) + 4,
+      "text-anchor": "end",
+    }, text));
+  }
+  return group;
+}
+
+function drawCircle(circle, layout, place, classes) {
+  const x = place.x[circle.depth];
+  const y = place.y(circle.row);
+  const parent = circle.parent < 0 ? null : layout.circles[circle.parent];
+  const from = parent === null ? place.root : { x: place.x[parent.depth], y: place.y(parent.row) };
+  const middle = (from.x + x) / 2;
+  const colour = classes.get(circle.first) ?? "colour-other";
+  const state = `${colour}${circle.lives ? "" : " died"}`;
+  const waits = circle.ended && !circle.justEnded;
+  const line = svg("path", {
+    class: `line ${state}${waits ? " waits" : ""}`,
+    d: `M${round(from.x)},${round(from.y)}C${round(middle)},${round(from.y)},${round(middle)},${round(y)},${round(x)},${round(y)}`,
+    "stroke-width": 1.2 + 2 * Math.min(1, circle.weight),
+  });
+  const r = round(radius(circle.weight));
+  const dot = svg("g", { class: `dot ${state}${waits ? " waits" : ""}`, tabindex: -1, role: "button" },
+    svg("circle", { class: "target", cx: round(x), cy: round(y), r: Math.max(r, 7) }),
+    svg("circle", { class: "disc", cx: round(x), cy: round(y), r }),
+    circle.justEnded ? endMark(round(x), round(y), Math.max(r, 5)) : null);
+  return { line, dot };
+}
+
+/** Returns a diamond: the episode ends here. */
+function endMark(x, y, r) {
+  const d = r + 4;
+  return svg("path", { class: "end", d: `M${x - d},${y}L${x},${y - d}L${x + d},${y}L${x},${y + d}Z` });
+}
+
+// --- Pointing and keys -----------------------------------------------------------------------------------------------
+
+/** Only one circle is reached by the tab key. Arrow keys move from there: to parent, child and neighbours. */
+function addSelection(picture, parts, layout, onSelect) {
+  const heaviest = layout.circles.reduce((best, circle, index) =>
+    (circle.depth === 0 && (best < 0 || circle.weight > layout.circles[best].weight) ? index : best), -1);
+  if (heaviest >= 0) parts[heaviest].dot.setAttribute("tabindex", "0");
+  const show = (index) => {
+    const path = new Set();
+    for (let at = index; at >= 0; at = layout.circles[at].parent) path.add(at);
+    parts.forEach((part, other) => {
+      part.line.classList.toggle("on-path", path.has(other));
+      part.dot.classList.toggle("on-path", path.has(other));
+    });
+    picture.classList.add("selecting");
+    onSelect(layout.circles[index]);
+  };
+  parts.forEach((part, index) => {
+    part.dot.addEventListener("pointerenter", () => show(index));
+    part.dot.addEventListener("focus", () => show(index));
+    part.dot.addEventListener("keydown", (event) => {
+      const next = neighbour(layout, index, event.key);
+      if (next === null) return;
+      event.preventDefault();
+      event.stopPropagation();
+      part.dot.setAttribute("tabindex", "-1");
+      parts[next].dot.setAttribute("tabindex", "0");
+      parts[next].dot.focus();
+    });
+  });
+  picture.addEventListener("pointerleave", () => {
+    if (!picture.contains(document.activeElement)) picture.classList.remove("selecting");
+  });
+  picture.addEventListener("focusout", () => picture.classList.remove("selecting"));
+}
+
+/** Returns the circle that an arrow key leads to, the same one at a border, or null for other keys. */
+export function neighbour(layout, index, key) {
+  const circle = layout.circles[index];
+  if (key === "ArrowLeft") return circle.parent < 0 ? index : circle.parent;
+  if (key === "ArrowRight") {
+    const children = layout.circles.map((_, other) => other).filter((other) => layout.circles[other].parent === index);
+    children.sort((a, b) => layout.circles[b].weight - layout.circles[a].weight);
+    return children[0] ?? index;
+  }
+  if (key !== "ArrowUp" && key !== "ArrowDown") return null;
+  const sign = key === "ArrowDown" ? 1 : -1;
+  let best = index;
+  layout.circles.forEach((other, at) => {
+    const distance = sign * (other.row - circle.row);
+    const bestDistance = best === index ? Infinity : sign * (layout.circles[best].row - circle.row);
+    if (other.depth === circle.depth && distance > 0 && distance < bestDistance) best = at;
+  });
+  return best;
+}
+
+function round(value) {
+  return Math.round(10 * value) / 10;
+}
+
+/** Returns a frame in which a wide picture scrolls. */
+export function scrolling(picture) {
+  return element("div", { class: "scroll" }, picture);
+}

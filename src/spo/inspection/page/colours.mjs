@@ -1,0 +1,10 @@
+// Colours of first actions. The palette of Okabe and Ito can be told apart with every kind of colour blindness. The
+// style sheet defines the colours, for light and for dark pages.
+
+/** Number of colours in the style sheet. Further actions are grey, and every action has its name beside it. */
+export const NUM_COLOURS = 7;
+
+/** Returns first action -> class of its colour. The heaviest actions, which come first, get a colour of their own. */
+export function colourClasses(ranked) {
+  return new Map(ranked.map((first, rank) => [first, rank < NUM_COLOURS ? `colour-${rank}` : "colour-other"]));
+}

@@ -1,0 +1,89 @@
+// Describes the circle that is pointed at: its path, its numbers and the state that it reached.
+
+import { element } from "./dom.mjs";
+import { pathTo } from "./genealogy.mjs";
+import { pathToNode } from "./tree.mjs";
+import { actionName, count, number, percent } from "./words.mjs";
+
+/** Returns a short label of a circle for screen readers. */
+export function describeCircle(search, actions, circle) {
+  if (search.kind === "tree") {
+    const node = circle.members[0];
+    return `${actionName(actions, search.action[node])} at depth ${circle.depth + 1}: ${count(search.visits[node], "visit")}, `
+      + `value ${number(search.node_value[node])}`;
+  }
+  if (circle.members.length > 1) {
+    return `${count(circle.members.length, "particle")} at depth ${circle.depth + 1} that began with `
+      + `${firstName(search, actions, circle)}: weight ${percent(circle.weight)}`;
+  }
+  const particle = circle.members[0];
+  const end = circle.justEnded ? ", the episode ends" : "";
+  return `particle at depth ${circle.depth + 1}, action ${actionName(actions, search.action[circle.depth][particle])}: `
+    + `weight ${percent(circle.weight)}, value ${number(search.particle_value[circle.depth][particle])}${end}`;
+}
+
+/** Returns the details of a circle. `picture` is an element, or null. */
+export function drawDetails(search, actions, circle, picture) {
+  const particle = heaviest(search, circle);
+  const heading = search.kind === "tree" ? "One state of the tree"
+    : circle.members.length > 1 ? `${circle.members.length} particles that began with ${firstName(search, actions, circle)}`
+      : "One particle: an imagined future";
+  const notes = [];
+  if (circle.members.length > 1) notes.push(`Together they weigh ${percent(circle.weight)}. Below is the heaviest of them.`);
+  if (!circle.lives) notes.push("This line died out: no particle of the result descends from it.");
+  if (circle.ended) notes.push("The episode has ended on this path: nothing is imagined after the end.");
+  return element("div", { class: "details-body" },
+    element("h3", {}, heading),
+    notes.map((note) => element("p", { class: "note" }, note)),
+    picture,
+    search.kind === "tree" ? treeTable(search, actions, circle.members[0]) : pathTable(search, actions, circle.depth, particle));
+}
+
+function pathTable(search, actions, depth, particle) {
+  const path = pathTo(search, depth, particle);
+  const rows = path.map((index, at) => {
+    const waits = at > 0 && search.ended[at - 1][path[at - 1]];
+    return [String(at + 1), waits ? "(ended)" : actionName(actions, search.action[at][index]),
+      number(search.reward[at][index]), number(search.particle_value[at][index]), percent(search.weight[at][index])];
+  });
+  const total = path.reduce((sum, index, at) => sum + (search.reward[at][index] ?? 0), 0);
+  return element("div", {},
+    table(["depth", "action", "reward", "value", "weight"], rows),
+    element("p", { class: "note" }, `Rewards on this path: ${number(Math.round(1e4 * total) / 1e4)}.`));
+}
+
+function treeTable(search, actions, node) {
+  const rows = pathToNode(search, node).slice(1).map((at, index) => [String(index + 1),
+    actionName(actions, search.action[at]), percent(search.prior[at]), number(search.reward[at]),
+    number(search.node_value[at]), String(search.visits[at])]);
+  return table(["depth", "action", "prior", "reward", "value", "visits"], rows);
+}
+
+function table(header, rows) {
+  return element("table", { class: "path" },
+    element("thead", {}, element("tr", {}, header.map((name) => element("th", { scope: "col" }, name)))),
+    element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell))))));
+}
+
+function firstName(search, actions, circle) {
+  const path = pathTo(search, circle.depth, circle.members[0]);
+  return actionName(actions, search.action[0][path[0]]);
+}
+
+/** Returns the heaviest member of a circle. */
+export function heaviest(search, circle) {
+  if (search.kind === "tree") return circle.members[0];
+  const weights = search.weight[circle.depth];
+  return circle.members.reduce((best, member) => (weights[member] > weights[best] ? member : best), circle.members[0]);
+}
+
+/** Returns the place of a circle's state, as the request for its picture names it. */
+export function placeOf(search, circle) {
+  return search.kind === "tree" ? circle.members : [circle.depth, heaviest(search, circle)];
+}
+
+/** Returns the name of the picture of a circle's state, or null. */
+export function pictureOf(search, circle) {
+  if (search.picture === null) return null;
+  return placeOf(search, circle).reduce((names, index) => names[index], search.picture);
+}

@@ -1,0 +1,97 @@
+// The live page: requests to the server, and the controls of a search. `spo.inspection.protocol` describes the requests.
+
+import { element, replace } from "./dom.mjs";
+
+/** Milliseconds after which a search that has not answered may be compiling. */
+const PATIENCE = 250;
+
+/** Returns functions that send requests, one at a time. `onWait(text | null)` is told that an answer takes long. */
+export function connect(token, onWait) {
+  const post = async (path, body) => {
+    const response = await fetch(path, {
+      method: "POST", headers: { "Content-Type": "application/json", "X-Spo-Token": token }, body: JSON.stringify(body),
+    });
+    const answer = await response.json().catch(() => ({ error: `The server answered with status ${response.status}.` }));
+    if (!response.ok) throw new Error(answer.error ?? `The server answered with status ${response.status}.`);
+    return answer;
+  };
+  const patiently = async (path, body) => {
+    const started = performance.now();
+    const ask = async () => {
+      const status = await post("/api/status", {}).catch(() => null);
+      const seconds = Math.round((performance.now() - started) / 1000);
+      onWait(status?.compiling ? `Compiling the search for these settings … ${seconds} s` : `Searching … ${seconds} s`);
+    };
+    const timer = setInterval(ask, PATIENCE);
+    try {
+      return await post(path, body);
+    } finally {
+      clearInterval(timer);
+      onWait(null);
+    }
+  };
+  return {
+    search: (index, settings, seed) => patiently("/api/search", { index, settings, seed }),
+    step: (index, action, settings, seed) => patiently("/api/step", { index, action, settings, seed }),
+    undo: () => patiently("/api/undo", {}),
+    reset: (seed, start, settings) => patiently("/api/reset", { seed, start, settings }),
+    picture: (search_id, place) => post("/api/picture", { search_id, place }),
+  };
+}
+
+/** Puts the steps of an answer into the document and drops those that are not there any more. */
+export function merge(documentData, answer) {
+  Object.assign(documentData.pictures, answer.pictures);
+  for (const step of answer.steps) {
+    // An answer has a decision for the last of its steps only; the others keep theirs.
+    const before = documentData.steps[step.index];
+    const kept = step.decision ?? (step.end === null && before?.picture === step.picture ? before.decision : null);
+    documentData.steps[step.index] = { ...step, decision: kept };
+  }
+  documentData.steps.length = answer.length;
+}
+
+/** Returns a form with the controls of a search. `read()` returns the settings and the seed that it shows. */
+export function makeControls(controls, settings, seed, label) {
+  const inputs = new Map();
+  const rows = controls.map((control) => {
+    const input = control.kind === "choice" ? choice(control, settings[control.name]) : numberInput(control, settings[control.name]);
+    inputs.set(control.name, [control, input]);
+    return element("label", { title: control.help }, element("span", {}, control.label), input);
+  });
+  const seedInput = element("input", { type: "number", min: 0, max: 4294967295, step: 1, value: seed, name: "seed" });
+  const form = element("form", { class: "controls", "aria-label": label },
+    rows, element("label", { title: "Random seed of the search." }, element("span", {}, "Seed"), seedInput));
+  const read = () => {
+    const chosen = {};
+    for (const [name, [control, input]] of inputs) {
+      if (control.kind === "choice") chosen[name] = control.values[input.selectedIndex];
+      else chosen[name] = input.value === "" ? null : Number(input.value);
+    }
+    return { settings: chosen, seed: Math.max(0, Math.round(Number(seedInput.value) || 0)) };
+  };
+  return { form, read };
+}
+
+function choice(control, own) {
+  return element("select", { name: control.name }, control.values.map((value) =>
+    element("option", { selected: value === own }, valueName(value))));
+}
+
+function valueName(value) {
+  if (value === null) return "never";
+  if (value === true) return "yes";
+  if (value === false) return "no";
+  return String(value).replaceAll("_", " ");
+}
+
+function numberInput(control, own) {
+  return element("input", { type: "number", name: control.name, min: control.values[0], max: control.values[1],
+    step: "any", value: own ?? "", placeholder: "learned" });
+}
+
+/** Shows a sentence about the state of the requests, or nothing. */
+export function showStatus(place, text, isError = false) {
+  place.classList.toggle("error", isError);
+  replace(place, text ?? "");
+}

@@ -1,0 +1,120 @@
+// Draws one decision: the search, its diagnostics, the policy and the details of what is pointed at.
+
+import { drawCircles, scrolling } from "./circles_view.mjs";
+import { colourClasses } from "./colours.mjs";
+import { drawCurves } from "./curves_view.mjs";
+import { describeCircle, drawDetails, pictureOf, placeOf } from "./details_view.mjs";
+import { element, replace } from "./dom.mjs";
+import { layoutGenealogy, rankFirstActions } from "./genealogy.mjs";
+import { legend } from "./guide.mjs";
+import { drawPicture } from "./pictures_view.mjs";
+import { drawPolicy } from "./policy_view.mjs";
+import { layoutTree } from "./tree.mjs";
+import { actionName, count, number, whyChosen } from "./words.mjs";
+
+/**
+ * Returns the panel of a decision.
+ *
+ * options: {decision, actions, pictures, width, title, play, askPicture}; `play(action)` and
+ * `askPicture(search_id, place)` are given on the live page only.
+ */
+export function drawDecision(options) {
+  const { decision, actions, width, title, play } = options;
+  const { search } = decision;
+  const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions) : viewOfParticles(search, actions);
+  const classes = view?.classes ?? new Map();
+  const policyClasses = view?.actionClasses ?? classes;
+  return element("section", { class: "decision" },
+    title ? element("h2", {}, title) : null,
+    element("div", { class: "why" }, element("h3", {}, "Why this action?"),
+      element("p", {}, whyChosen(decision, actions).join(" "))),
+    element("div", { class: "columns" },
+      view ? drawSearch(options, view, width) : null,
+      element("div", { class: "policy-panel" },
+        element("h3", {}, search ? "Policy before and after the search" : "Policy"),
+        drawPolicy(decision, actions, policyClasses, play))));
+}
+
+function viewOfParticles(search, actions) {
+  const layout = layoutGenealogy(search, actions.kind === "discrete");
+  const ranked = rankFirstActions(search, layout.firsts);
+  const classes = colourClasses(ranked);
+  const heading = layout.folded
+    ? `${search.num_particles} particles, folded by their first action`
+    : `Genealogy of ${count(search.num_particles, "particle")}`;
+  return { layout, classes, actionClasses: classes, heading, numDepths: search.horizon, resampled: search.resampled,
+    labels: labelsOf(layout, (circle) => actionName(actions, search.action[0][circle.members[0]]), actions) };
+}
+
+function viewOfTree(search, actions) {
+  const layout = layoutTree(search);
+  const roots = layout.circles.filter((circle) => circle.depth === 0);
+  const ranked = [...roots].sort((a, b) => b.weight - a.weight).map((circle) => circle.first);
+  const classes = colourClasses(ranked);
+  const actionClasses = actions.kind === "discrete"
+    ? new Map(ranked.map((node) => [search.action[node], classes.get(node)])) : new Map();
+  const hidden = layout.hidden > 0 ? `, the ${layout.hidden} least visited not shown` : "";
+  return { layout, classes, actionClasses, heading: `Tree of ${count(search.parent.length, "state")}${hidden}`,
+    numDepths: layout.numDepths, resampled: [], rootRow: layout.rootRow,
+    labels: labelsOf(layout, (circle) => actionName(actions, search.action[circle.members[0]]), actions) };
+}
+
+/** Returns the names of the first actions, each beside the middle of its circles at depth 1. */
+function labelsOf(layout, name, actions) {
+  if (actions.kind !== "discrete") return [];
+  const groups = new Map();
+  for (const circle of layout.circles) {
+    if (circle.depth !== 0) continue;
+    if (!groups.has(circle.first)) groups.set(circle.first, []);
+    groups.get(circle.first).push(circle);
+  }
+  return [...groups].map(([first, circles]) => ({
+    first, text: shorten(name(circles[0])), row: circles.reduce((sum, circle) => sum + circle.row, 0) / circles.length,
+  }));
+}
+
+function shorten(text) {
+  return text.length > 8 ? `${text.slice(0, 7)}…` : text;
+}
+
+function drawSearch(options, view, width) {
+  const { decision, actions } = options;
+  const { search } = decision;
+  const details = element("div", { class: "details", "aria-live": "polite" },
+    element("p", { class: "note" }, legend(search)));
+  const select = (circle) => showDetails(details, options, circle);
+  const { picture, place } = drawCircles({
+    ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
+  });
+  const charts = [picture];
+  if (search.kind === "particles") charts.push(drawCurves(search, place));
+  return element("div", { class: "search-panel" },
+    element("h3", {}, view.heading),
+    scrolling(element("div", {}, charts)),
+    search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null,
+    details);
+}
+
+function effectiveNote(search) {
+  const last = search.ess[search.horizon - 1];
+  return `Effective particles (ESS): how many equally heavy particles would carry as much information. At the last depth `
+    + `${number(Math.round(10 * last) / 10)} of ${search.num_particles}. When the number is small, resampling moves the work to `
+    + "the futures that matter.";
+}
+
+let asked = 0;
+
+function showDetails(place, options, circle) {
+  const { decision, actions, pictures, askPicture } = options;
+  const { search } = decision;
+  const name = pictureOf(search, circle);
+  const frame = element("div", { class: "state-of-particle" });
+  if (name !== null && pictures[name]) frame.append(drawPicture(pictures[name], "state that was reached"));
+  else if (askPicture && decision.search_id) {
+    const mine = ++asked;
+    askPicture(decision.search_id, placeOf(search, circle)).then((answer) => {
+      if (mine === asked && answer.picture) frame.append(drawPicture(answer.picture, "state that was reached"));
+    }).catch(() => {});
+  }
+  replace(place, drawDetails(search, actions, circle, frame));
+}
