@@ -1,7 +1,8 @@
 """The subcommands of `spo`: one function each.
 
-The arguments of a function are its options, and its docstring is their help. The options of `train` and `evaluate`
-depend on a preset or a run, so these two parse their arguments themselves, with the classes in `spo.cli.options`.
+The arguments of a function are its options, and its docstring is their help. The options of `train`, `evaluate`
+and `inspect` depend on a preset or a run, so these parse their arguments themselves, with the classes in
+`spo.cli.options`.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from spo.cli.compare import compare
 from spo.cli.configuration import config
 from spo.cli.environments import download, envs
+from spo.cli.inspect import inspect
 from spo.cli.saved import evaluate, export, render, runs
 from spo.cli.training import train
 
@@ -17,10 +19,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "config": config,
     "evaluate": evaluate,
     "render": render,
+    "inspect": inspect,
     "runs": runs,
     "compare": compare,
     "export": export,
     "envs": envs,
     "download": download,
 }
-PARSE_THEMSELVES = ("train", "evaluate")
+PARSE_THEMSELVES = ("train", "evaluate", "inspect")

@@ -34,7 +34,7 @@ def inspect(*arguments: str) -> None:
             options.InspectOptions,
             prog="spo inspect",
             description=INSPECT_WITHOUT_RUN if run is None else "Write a page that shows how a saved run decides.",
-            default=options.make_inspect_options(run, experiment),
+            default=options.make_saved_run_options(options.InspectOptions, run, experiment),
             args=rest,
         )
     )

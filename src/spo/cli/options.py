@@ -1,4 +1,4 @@
-"""Option classes of `spo train` and `spo evaluate`.
+"""Option classes of `spo train`, `spo evaluate` and `spo inspect`.
 
 tyro reads the name, type, default and help text of every option from these classes and from the configuration classes
 that they contain. The docstring below a field is its help text. A new field of a configuration is a new option.
@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 from tyro.conf import Positional, arg
@@ -180,7 +180,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-# --- spo evaluate -----------------------------------------------------------------------------------------------------
+# --- spo evaluate and spo inspect -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -224,21 +224,17 @@ class AnyBudget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """Options of `spo evaluate`."""
+class SavedRunOptions:
+    """Options of the commands that let a saved run act with any search budget."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Folder of a run, or a file written by `spo export`."""
-    episodes: int = 1280
-    """Number of episodes for each random seed of the run."""
     greedy: bool = False
     """Take the most likely action instead of a random one."""
     last: bool = False
     """Use the parameters from the end of training instead of those of the best evaluation. A file has one of them."""
     seed: int = 0
     """Random seed of the episodes."""
-    out: Path | None = None
-    """File for the result as JSON."""
     budget: Annotated[Any, arg(name="")] = NoBudget()
     """The search's settings."""
     task_options: Annotated[Any, arg(name="task")] = NoBudget()
@@ -255,13 +251,38 @@ class EvaluateOptions:
         return {name: value for name, value in vars(self.budget).items() if name != "policy_only"}
 
 
-def make_evaluate_options(run: Path | None, experiment: Experiment | None) -> EvaluateOptions:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(SavedRunOptions):
+    """Options of `spo evaluate`."""
+
+    episodes: int = 1280
+    """Number of episodes for each random seed of the run."""
+    out: Path | None = None
+    """File for the result as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(SavedRunOptions):
+    """Options of `spo inspect`."""
+
+    out: Path = Path("inspect.html")
+    """File for the page."""
+    member: int = 0
+    """Number of the agent that decides. A run trains one for each random seed; they are counted from 0."""
+    max_steps: int = 200
+    """Most steps that are shown of the episode."""
+
+
+Options = TypeVar("Options", bound=SavedRunOptions)
+
+
+def make_saved_run_options(kind: type[Options], run: Path | None, experiment: Experiment | None) -> Options:
     """Returns the options whose defaults are the settings of a run's own evaluations; without a run, all options."""
     if run is None or experiment is None:
         options = _make_task_options(Experiment().task, {})
-        return EvaluateOptions(run=tyro.MISSING, budget=AnyBudget(), task_options=options)
+        return kind(run=tyro.MISSING, budget=AnyBudget(), task_options=options)
     evaluation = experiment.evaluation
-    return EvaluateOptions(
+    return kind(
         run=run,
         greedy=evaluation.greedy,
         budget=_make_budget(experiment.config, policy_only=not evaluation.use_search),
@@ -277,7 +298,7 @@ def _make_budget(config: Any, policy_only: bool) -> NoBudget | SearchBudget | Tr
     return NoBudget()
 
 
-def to_evaluated(experiment: Experiment, chosen: EvaluateOptions, other_task_options: dict[str, Any]) -> Experiment:
+def to_evaluated(experiment: Experiment, chosen: SavedRunOptions, other_task_options: dict[str, Any]) -> Experiment:
     """Returns the experiment of a run with the search and the variant of the task to evaluate."""
     options = _chosen_task_options(experiment.task, chosen.task_options) | other_task_options
     config = dataclasses.replace(experiment.config, **chosen.changed_settings)
@@ -299,10 +320,12 @@ def find_value(arguments: Sequence[str], option: str) -> str | None:
 __all__ = [
     "EvaluateOptions",
     "ExperimentOptions",
+    "InspectOptions",
+    "SavedRunOptions",
     "TrainOptions",
     "find_value",
-    "make_evaluate_options",
     "make_experiment_options",
+    "make_saved_run_options",
     "named_task_options",
     "split_other_task_options",
     "to_evaluated",

@@ -39,7 +39,7 @@ def evaluate(*arguments: str) -> None:
             options.EvaluateOptions,
             prog="spo evaluate",
             description=EVALUATE_WITHOUT_RUN if run is None else "Evaluate a saved run.",
-            default=options.make_evaluate_options(run, experiment),
+            default=options.make_saved_run_options(options.EvaluateOptions, run, experiment),
             args=rest,
         )
     )
@@ -91,7 +91,7 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
     trained = dataclasses.replace(origin.experiment, num_devices=1)
     experiment = to_evaluated(trained, chosen, other_task_options)
     trainer = Trainer(experiment)
-    _check_variant(trained, experiment, trainer.task)
+    check_variant(trained, experiment, trainer.task)
     with evaluation_progress(getattr(chosen.task_options, "time_limit", None)) as on_progress:
         episodes = evaluate_in_parts(
             trainer,
@@ -145,7 +145,7 @@ def _intervals(per_seed: dict[str, Any]) -> dict[str, Any]:
     return {name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()}
 
 
-def _check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") -> None:
+def check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") -> None:
     """Raises ValueError if the task to evaluate has other observations or actions than that of the run."""
     from spo.environments.own import describe_specs
     from spo.training.tasks import make_task

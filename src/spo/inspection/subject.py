@@ -18,7 +18,7 @@ from spo.inspection.settings import Settings, apply_settings, own_settings
 from spo.search import SearchOutput
 from spo.training.experiment import Experiment
 from spo.training.trainer import Trainer
-from spo.types import Action, Array, DiscreteActions, Environment, Float, PRNGKey, State, TimeStep
+from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
 
 #: Samples of a continuous policy, for its marginal densities.
 NUM_POLICY_SAMPLES = 2048
@@ -53,7 +53,8 @@ class Subject:
         """
         self.experiment = experiment
         self.learner = learner
-        self.environment: Environment = Trainer(experiment).task.evaluation
+        self.task: Task = Trainer(experiment).task
+        self.environment = self.task.evaluation
         self.own_settings = own_settings(experiment)
         self._programs: dict[Any, Callable[..., Decided]] = {}
         self._reset = jax.jit(self.environment.reset)

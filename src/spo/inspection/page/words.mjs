@@ -9,6 +9,10 @@ export function number(value) {
   return minus(size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(size >= 1 ? 2 : 3));
 }
 
+function minus(text) {
+  return text.replace("-", "−");
+}
+
 /** Returns a share in per cent. */
 export function percent(share) {
   if (share === null || share === undefined) return "–";
