@@ -1,5 +1,6 @@
 """Tests of checkpoints: they are complete or absent, and come back bit by bit."""
 
+import errno
 import json
 import os
 import resource
@@ -296,12 +297,45 @@ def test_process_0_decides_for_all_which_checkpoint_is_used(
 ):
     """Here process 1 of two: process 0 has found the last one damaged."""
     folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
-    answers = iter([False, True])
+    answers = iter([True, False, True, True])  # readable and damaged; readable and good
     monkeypatch.setattr(checkpoints.processes, "is_first", lambda: False)
     monkeypatch.setattr(checkpoints.processes, "broadcast_from_process_0", lambda _: next(answers))
     messages: list[str] = []
     assert restore(folder, messages.append).progress.iteration == 1
     assert checkpoints.iterations(folder) == [1, 2], "process 0 renames it"
+
+
+OPERATING_SYSTEM_ERRORS = {
+    "the disk": OSError(errno.EIO, "Input/output error"),
+    "open files": OSError(errno.EMFILE, "Too many open files"),
+    "memory": OSError(errno.ENOMEM, "Cannot allocate memory"),
+    "permission": PermissionError(errno.EACCES, "Permission denied"),
+    "arrays": ValueError("RESOURCE_EXHAUSTED: Failed to open: x: Too many open files [os_error_code='24']"),
+}
+
+
+@pytest.mark.parametrize("place", ["checksums.check", "_restore_item"])
+@pytest.mark.parametrize("error", OPERATING_SYSTEM_ERRORS.values(), ids=OPERATING_SYSTEM_ERRORS)
+def test_an_error_of_the_operating_system_is_no_damage(
+    tmp_path: Path, two_checkpoints: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
+):
+    """Neither a resumed run nor a reader uses an earlier checkpoint, and nothing is renamed."""
+    folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
+
+    def fail(path: Path, *_: Any) -> None:
+        if path.name == "2":
+            raise error
+
+    monkeypatch.setattr(f"spo.training.checkpoints.{place}", fail)
+    for read in (
+        lambda: checkpoints.restore(folder, ABSTRACT, 1, pytest.fail),
+        lambda: checkpoints.restore_learner(folder, ABSTRACT.learner, "last", pytest.fail),
+    ):
+        with pytest.raises(
+            OSError, match=rf"The checkpoint {folder / '2'} can't be read \(.*, and nothing was changed"
+        ):
+            read()
+    assert folders(folder) == ["1", "2"]
 
 
 def test_if_none_can_be_read_the_error_names_the_reasons_and_nothing_changes(tmp_path: Path):

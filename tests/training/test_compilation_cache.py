@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -130,3 +131,24 @@ def test_an_entry_whose_format_does_not_notice_damage_has_a_checksum(tmp_path: P
     assert compilation_cache.remove_damaged(tmp_path) == [entry.name]
     (tmp_path / "checksums.json").write_text("{")
     assert compilation_cache.remove_damaged(tmp_path) == []
+
+
+def test_an_unchanged_entry_is_read_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder can have gigabytes. Damage that leaves size and time is noticed a day later, or when JAX reports it."""
+    entry = tmp_path / "jit_f-0123-cache"
+    entry.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
+    read: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path.name), read_bytes(path))[1])
+    for _ in range(3):
+        assert compilation_cache.remove_damaged(tmp_path) == []
+    assert read == [entry.name]
+    assert compilation_cache.remove_damaged(tmp_path, read_all=True) == []
+    assert read == [entry.name] * 2
+    status = entry.stat()
+    entry.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(99) + b"\1")
+    os.utime(entry, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert compilation_cache.remove_damaged(tmp_path) == []
+    later = time.time() + 25 * 60 * 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert compilation_cache.remove_damaged(tmp_path) == [entry.name]

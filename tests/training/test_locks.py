@@ -81,6 +81,49 @@ def test_without_locks_a_dead_process_of_this_host_is_replaced(tmp_path: Path, n
         assert json.loads((tmp_path / locks.HOLDER_NAME).read_text())["pid"] == os.getpid()
 
 
+def test_without_locks_one_of_two_processes_takes_the_place_of_a_dead_one(
+    tmp_path: Path, no_locks: None, monkeypatch: pytest.MonkeyPatch
+):
+    """Another process takes it after this one has seen that the holder is dead: its new file is not removed."""
+    dead = {"host": socket.gethostname(), "pid": 2**22 + 1, "since": "noon"}
+    path = tmp_path / locks.HOLDER_NAME
+    path.write_text(json.dumps(dead))
+    other = {"host": socket.gethostname(), "pid": os.getpid(), "born": locks._birth(os.getpid()), "since": "other"}
+    has_ended = locks._has_ended
+
+    def see_and_be_late(holder: dict[str, Any]) -> bool:
+        answer = has_ended(holder)
+        if answer:
+            path.write_text(json.dumps(other))
+        return answer
+
+    monkeypatch.setattr(locks, "_has_ended", see_and_be_late)
+    with pytest.raises(ValueError, match="is in use by"):
+        RunLock(tmp_path).acquire()
+    assert json.loads(path.read_text()) == other
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [locks.LOCK_NAME, locks.HOLDER_NAME]
+
+
+def test_without_locks_a_process_that_was_killed_while_it_replaced_another_blocks_nobody(
+    tmp_path: Path, no_locks: None
+):
+    dead = json.dumps({"host": socket.gethostname(), "pid": 2**22 + 1, "since": "noon"})
+    for name in (locks.HOLDER_NAME, f"{locks.HOLDER_NAME}.guard"):
+        (tmp_path / name).write_text(dead)
+    with pytest.raises(ValueError, match="is in use by"):
+        RunLock(tmp_path).acquire()
+    with RunLock(tmp_path).acquire():
+        assert json.loads((tmp_path / locks.HOLDER_NAME).read_text())["pid"] == os.getpid()
+
+
+def test_without_locks_only_the_own_file_is_removed(tmp_path: Path, no_locks: None):
+    """The user has deleted the file, and another process has got the lock."""
+    held = RunLock(tmp_path).acquire()
+    (tmp_path / locks.HOLDER_NAME).write_text('{"host": "another", "pid": 1}')
+    held.release()
+    assert (tmp_path / locks.HOLDER_NAME).read_text() == '{"host": "another", "pid": 1}'
+
+
 @pytest.mark.parametrize("text", ['{"host": "another", "pid": 1, "since": "noon"}', "", "[]"])
 def test_without_locks_a_process_elsewhere_is_not_replaced(tmp_path: Path, no_locks: None, text: str):
     (tmp_path / locks.HOLDER_NAME).write_text(text)

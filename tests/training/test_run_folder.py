@@ -17,6 +17,7 @@ from spo.training import run_folder
 from spo.training.checkpoints import iterations
 from spo.training.experiment import EvaluationConfig
 from spo.training.exports import read_header, write_learner
+from spo.training.locks import RunLock
 from spo.training.loop import train
 from spo.training.run_folder import RunFolder, export_learner, load_learner
 from training.comparing import assert_same_bits, last_state
@@ -112,6 +113,21 @@ def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
         assert [path.name for path in folder.path.parent.iterdir()] == ["run"], "what was left is removed"
         assert sorted(path.name for path in folder.path.iterdir()) == ["config.json", "run.lock"]
     assert folder.path.stat().st_mode & 0o777 == 0o777 & ~run_folder._umask()
+
+
+def test_abandoned_drafts_of_any_name_are_removed(tmp_path: Path):
+    """Automatic names are never used again. What is being created, and what others have written, stays."""
+    for name in ("killed", "in-use", "just-made", "empty", "foreign"):
+        (tmp_path / f".{name}.x.draft").mkdir()
+    for name in ("killed", "in-use"):
+        (tmp_path / f".{name}.x.draft" / "run.lock").touch()
+    (tmp_path / ".killed.x.draft" / "config.json.1234.draft").touch()
+    (tmp_path / ".foreign.x.draft" / "run.lock").touch()
+    (tmp_path / ".foreign.x.draft" / "thesis.tex").touch()
+    os.utime(tmp_path / ".empty.x.draft", (0, 0))
+    with RunLock(tmp_path / ".in-use.x.draft").acquire(), RunFolder(tmp_path / "run").create(tiny_experiment()):
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"run", ".in-use.x.draft", ".just-made.x.draft", ".foreign.x.draft"}
 
 
 def test_a_folder_that_cannot_be_replaced_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,8 +4,10 @@ Orbax is imported when the first checkpoint is written or read: training in memo
 """
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -26,6 +28,9 @@ from spo.training.run_state import Progress, RunState
 NUM_KEPT = 2
 
 _ITEMS = ("learner", "worker", "best_learner", "progress")
+#: Errors of the operating system by which a checkpoint is damaged: a part is missing or of another kind. Other errors
+#: (of the disk or the network, too many open files) are none about its content.
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 #: Endings of the names of checkpoints that are being written or removed.
 _UNSEALED, _REMOVED = ".unsealed", ".removed"
 #: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
@@ -185,6 +190,7 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
     """Returns the state of the last checkpoint that can be read; None if there is no checkpoint.
 
     Damaged checkpoints after it are renamed. If none can be read, a ValueError names the reasons and nothing changes.
+    An error of the operating system while one is read is no damage: it is raised as an OSError.
 
     Args:
       folder: the folder of the checkpoints.
@@ -199,9 +205,11 @@ def restore(folder: Path, abstract: TrainState, num_devices: int, message: Calla
         try:
             _check_in_process_0(path)
             state, has_checksums = _restore_state(path, abstract, num_devices)
-        except DeviceCountError:
+        except (DeviceCountError, UnreadableError):
             raise
         except Exception as error:  # Orbax and its storage libraries raise errors of many types
+            if isinstance(explained := _explain(path, error), UnreadableError):
+                raise explained from error
             if is_out_of_memory(error):
                 raise  # the device is too small, and the checkpoint may be good
             if jax.process_count() > 1 and not isinstance(error, _DamagedError):
@@ -241,6 +249,8 @@ def restore_learner(
             progress, has_checksums = _restore_progress(path)
             learner = _restore_item(path, item, abstract)
         except Exception as error:
+            if isinstance(explained := _explain(path, error), UnreadableError) and path.exists():
+                raise explained from error
             if is_out_of_memory(error):
                 raise
             damaged[untried[-1]] = _reason(error)
@@ -272,16 +282,36 @@ class _DamagedError(ValueError):
     """A file of a checkpoint differs from its checksum. All processes raise it together."""
 
 
+class UnreadableError(OSError):
+    """The operating system can't read a checkpoint now, which may be good."""
+
+
+def _explain(path: Path, error: BaseException) -> UnreadableError | _DamagedError:
+    """Returns the error about a checkpoint: it is damaged, unless the operating system has failed to read it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if found := re.search(r"\[os_error_code='(\d+)'", str(error)):  # of the library that stores the arrays
+        number = int(found[1])
+    if number is None or number in _MISSING:
+        return _DamagedError(_reason(error))
+    return UnreadableError(
+        f"The checkpoint {path} can't be read ({os.strerror(number)}), and nothing was changed: try again when that is "
+        "mended, or move it away to use the one before."
+    )
+
+
 def _check_in_process_0(path: Path) -> None:
     """Checks all files of a checkpoint in process 0. All processes receive the outcome."""
-    reason = None
-    if processes.is_first() and checksums.exist(path):
+    failure: Exception | None = None
+    if processes.is_first():
         try:
-            checksums.check(path, _ITEMS)
+            if checksums.exist(path):
+                checksums.check(path, _ITEMS)
         except (ValueError, OSError) as error:
-            reason = _reason(error)
-    if not processes.broadcast_from_process_0(reason is None):
-        raise _DamagedError(reason or "process 0 has found it so")
+            failure = _explain(path, error)
+    if not processes.broadcast_from_process_0(not isinstance(failure, UnreadableError)):
+        raise failure or UnreadableError(f"The checkpoint {path} can't be read: process 0 names the reason.")
+    if not processes.broadcast_from_process_0(failure is None):
+        raise failure or _DamagedError("process 0 has found it so")
 
 
 def _restore_state(path: Path, abstract: TrainState, num_devices: int) -> tuple[RunState, bool]:

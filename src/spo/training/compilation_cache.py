@@ -10,10 +10,12 @@ import contextlib
 import json
 import os
 import stat
+import time
 import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 
@@ -22,6 +24,8 @@ from spo import files
 #: Name of the file with the checksums of the entries.
 CHECKSUMS = "checksums.json"
 _ENTRIES = "*-cache"
+#: Seconds after which an entry that seems unchanged is read again.
+_SECONDS_BETWEEN = 24 * 60 * 60.0
 #: First bytes of an entry that Zstandard has compressed. Other entries are compressed by zlib.
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
@@ -62,24 +66,43 @@ def make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def remove_damaged(folder: Path) -> list[str]:
+class _Known(NamedTuple):
+    """The facts that are stored about an entry."""
+
+    checksum: int
+    size: int
+    modified: int  # in nanoseconds
+    checked: float  # seconds since 1970
+
+
+def remove_damaged(folder: Path, read_all: bool = False) -> list[str]:
     """Deletes entries that differ from their checksum or can't be decompressed, and returns their names.
 
-    Entries without a checksum, which were written since the last call, get one.
+    Entries without a checksum, which were written since the last call, get one. An entry of the same size and time is
+    read again after a day.
+
+    Args:
+      folder: the folder of compiled programs.
+      read_all: read every entry.
     """
-    stored = _read_checksums(folder)
+    stored, now = _read_checksums(folder), time.time()
     known, removed = {}, []
     for path in sorted(folder.glob(_ENTRIES)):
         try:
+            before, status = stored.get(path.name), path.stat()
+            is_same = before is not None and (before.size, before.modified) == (status.st_size, status.st_mtime_ns)
+            if before is not None and is_same and not read_all and 0 <= now - before.checked < _SECONDS_BETWEEN:
+                known[path.name] = before
+                continue
             content = path.read_bytes()
         except OSError:  # another process has deleted it
             continue
         checksum = zlib.crc32(content)
-        if stored.get(path.name, checksum) != checksum or (path.name not in stored and not _is_whole(content)):
+        if not _is_whole(content) if before is None else before.checksum != checksum:
             path.unlink(missing_ok=True)
             removed.append(path.name)
         else:
-            known[path.name] = checksum
+            known[path.name] = _Known(checksum, status.st_size, status.st_mtime_ns, now)
     if known != stored:
         with contextlib.suppress(OSError), files.replacing(folder / CHECKSUMS) as file:
             file.write(json.dumps(known, indent=1).encode())
@@ -94,7 +117,7 @@ def removing_damaged() -> Iterator[None]:
     def show_warning(message: Warning | str, *arguments: object, **options: object) -> None:
         folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
         if folder is not None and str(message).startswith("Error reading persistent compilation cache entry"):
-            remove_damaged(Path(folder))
+            remove_damaged(Path(folder), read_all=True)
         show(message, *arguments, **options)  # type: ignore[arg-type]
 
     warnings.showwarning = show_warning
@@ -104,12 +127,12 @@ def removing_damaged() -> Iterator[None]:
         warnings.showwarning = show
 
 
-def _read_checksums(folder: Path) -> dict[str, int]:
+def _read_checksums(folder: Path) -> dict[str, _Known]:
     try:
         stored = json.loads((folder / CHECKSUMS).read_text("utf-8"))
-    except (OSError, ValueError):
+        return {name: _Known(*entry) for name, entry in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # none yet, damaged, or of an earlier version
         return {}
-    return stored if isinstance(stored, dict) else {}
 
 
 def _is_whole(content: bytes) -> bool:

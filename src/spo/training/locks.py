@@ -59,7 +59,9 @@ class RunLock:
     def release(self) -> None:
         """Releases the lock, if this object holds it."""
         if self._holder_path is not None:
-            self._holder_path.unlink(missing_ok=True)
+            holder = _parse(_read(self._holder_path))
+            if (holder.get("pid"), holder.get("born")) == (os.getpid(), _birth(os.getpid())):
+                self._holder_path.unlink(missing_ok=True)
             self._holder_path = None
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
@@ -113,22 +115,51 @@ class RunLock:
 def _create_holder(folder: Path) -> Path:
     """Creates the file that stands for the lock. Takes the place of a process of this host that has ended."""
     path = folder / HOLDER_NAME
-    for _ in range(2):
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        except FileExistsError:
-            holder = _parse(path.read_bytes() if path.is_file() else b"")
-            if not _has_ended(holder):
-                raise ValueError(
-                    f"{_in_use(folder, holder)} This file system has no locks: if that process has ended, delete "
-                    f"{path}."
-                ) from None
-            path.unlink(missing_ok=True)
-            continue
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(_this_process(), file)
+    if _create(path):
         return path
-    raise ValueError(_in_use(folder, {}))
+    holder = _parse(_read(path))
+    if _has_ended(holder) and _replace_ended(path):
+        return path
+    raise ValueError(
+        f"{_in_use(folder, holder)} This file system has no locks: if that process has ended, delete {path}."
+    )
+
+
+def _replace_ended(path: Path) -> bool:
+    """Removes the file of a process that has ended and creates it anew. Returns False if another process was first.
+
+    Only the process that has created a second file may remove the first one, and only if it finds the ended process in
+    it after that. So it never removes the new file of another process that has found the same ended one.
+    """
+    guard = path.with_name(f"{path.name}.guard")
+    if not _create(guard):
+        if _has_ended(_parse(_read(guard))):  # killed here: the next process can try
+            guard.unlink(missing_ok=True)
+        return False
+    try:
+        if _has_ended(_parse(_read(path))):
+            path.unlink(missing_ok=True)
+        return _create(path)
+    finally:
+        guard.unlink(missing_ok=True)
+
+
+def _create(path: Path) -> bool:
+    """Creates a file that names this process. Returns False if the file is there already."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(_this_process(), file)
+    return True
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # removed meanwhile, or no file
+        return b""
 
 
 def _this_process() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import glob
 import importlib.metadata
 import json
 import os
@@ -39,6 +38,10 @@ PACKAGES = ("spo-jax", "jax", "jaxlib", "flax", "optax", "flashbax", "mctx", "br
 CHANGEABLE = frozenset(f"evaluation.{name}" for name in ("episodes", "final_episodes", "use_search", "greedy"))
 #: Errors of a folder that can't be replaced by another one: a mounted one, or one in a folder that is not writable.
 _CANT_RENAME = (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTEMPTY, errno.EEXIST)
+#: Beginnings of the names of files in the draft of a folder.
+_DRAFT_FILES = (locks.LOCK_NAME, "config.json", "start.npz")
+#: Age of an empty draft that no process fills any more. Clocks of a network may differ by less.
+_ABANDONED_SECONDS = 3600.0
 #: Entries of config.json beside the settings.
 _NOT_SETTINGS = ("spo_version", "start_from", CHECKSUM)
 
@@ -173,7 +176,7 @@ class RunFolder:
         """Writes all files to a folder beside this one and renames it, onto an absent or an empty one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         prefix = f".{self.path.name}."
-        _remove_abandoned(self.path.parent, prefix)
+        _remove_abandoned(self.path.parent)
         draft = RunFolder(Path(tempfile.mkdtemp(prefix=prefix, suffix=files.DRAFT, dir=self.path.parent)))
         lock = locks.RunLock(draft.path)
         try:
@@ -393,11 +396,17 @@ def _name_some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Removes folders of runs whose creation was killed. One that is being created is locked and stays."""
-    for path in parent.glob(f"{glob.escape(prefix)}*{files.DRAFT}"):
-        lock = locks.RunLock(path)
+def _remove_abandoned(parent: Path) -> None:
+    """Removes folders of runs whose creation was killed. One that is being created is locked, or young, and stays."""
+    for path in parent.glob(f".*{files.DRAFT}"):
         try:
+            names = {entry.name for entry in path.iterdir()}
+            is_ours = all(name.startswith(_DRAFT_FILES) for name in names)
+            is_old = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
+            # Before it is locked, a new draft is empty.
+            if not is_ours or not (is_old or locks.LOCK_NAME in names):
+                continue
+            lock = locks.RunLock(path)
             lock.acquire_here()
         except (ValueError, OSError):
             continue
