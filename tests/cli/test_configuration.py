@@ -11,10 +11,12 @@ pytest.importorskip("flax")
 
 from cli.command import one_line, spo_command
 from spo import presets
+from spo._version import __version__
 from spo.algorithms.ppo import PPOConfig
 from spo.algorithms.registry import ALGORITHMS
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import Experiment
+from spo.training import exports
+from spo.training.experiment import Experiment, to_json
 from spo.training.run_folder import RunFolder
 from training.tiny_run import tiny_experiment
 
@@ -136,6 +138,48 @@ def test_an_object_is_refused_with_a_sentence(requested, capsys, tmp_path, comma
 def test_an_object_can_be_replaced(requested, capsys, tmp_path):
     run = store(tmp_path / "run", tiny_experiment(task="object:maze", task_options={}))
     assert trained(requested, capsys, "--like", run, "--task", "tiny/chain").task == "tiny/chain"
+
+
+# --- Exported learners ------------------------------------------------------------------------------------------------
+def export(path, experiment: Experiment) -> str:
+    """Writes the settings of a learner, without its arrays."""
+    exports.write_learner(path, {}, {"spo_version": __version__, "which": "best", "experiment": to_json(experiment)})
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        tiny_experiment(task="training.own_environments:corridor", task_options={"length": 6}),
+        tiny_experiment(task="tiny/chain", task_options={"length": 9}, algorithm="ppo", config=PPOConfig(num_epochs=2)),
+    ],
+    ids=["own environment", "built-in environment"],
+)
+def test_a_run_from_a_learner_has_its_settings(requested, capsys, tmp_path, experiment):
+    file = export(tmp_path / "learner.npz", experiment)
+    assert trained(requested, capsys, "--from", file) == experiment
+    changed = trained(requested, capsys, "--from", file, "--steps", "64", "--task.length", "7")
+    assert changed == dataclasses.replace(experiment, steps=64, task_options={"length": 7})
+
+
+def test_a_preset_replaces_the_settings_of_a_learner_but_not_its_network(requested, capsys, tmp_path):
+    file = export(tmp_path / "learner.npz", tiny_experiment(task="tiny/chain", task_options={}))
+    for start in (["default"], ["--like", store(tmp_path / "run", presets.get("default"))]):
+        experiment = trained(requested, capsys, *start, "--from", file)
+        assert experiment == dataclasses.replace(presets.get("default"), network=tiny_experiment().network)
+
+
+def test_help_names_the_learner_that_provides_the_settings(capsys, tmp_path):
+    file = export(tmp_path / "learner.npz", tiny_experiment())
+    assert "those of the learner" in one_line(spo_command(capsys, "train", "--from", file, "--help").out)
+    assert "the preset default" in one_line(spo_command(capsys, "train", "default", "--from", file, "--help").out)
+
+
+def test_a_learner_with_an_object_needs_a_name_for_it(requested, capsys, tmp_path):
+    file = export(tmp_path / "learner.npz", tiny_experiment(network=NetworkConfig(kind="object:net")))
+    assert "add --network.kind module:function" in refusal(requested, capsys, "train", "--from", file)
+    named = trained(requested, capsys, "--from", file, "--network.kind", "training.own_networks:small_cnn")
+    assert named.network.kind == "training.own_networks:small_cnn"
 
 
 # --- Errors -----------------------------------------------------------------------------------------------------------

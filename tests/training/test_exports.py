@@ -57,6 +57,17 @@ def test_a_learner_that_does_not_fit_is_refused(tmp_path: Path):
             exports.read_learner(source, abstract)
 
 
+def test_the_refusal_of_a_learner_names_its_task(tmp_path: Path):
+    source = tmp_path / "learner.npz"
+    header = {"experiment": {"algorithm": "ppo", "task": "warehouse:make_env", "num_seeds": 2}}
+    exports.write_learner(source, {"w": jnp.zeros((2, 3))}, header)
+    place = state_shardings(make_mesh(1)).learner
+    for name, shape in (("v", (2, 3)), ("w", (2, 4))):
+        abstract = {name: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=place)}
+        with pytest.raises(ValueError, match=r"it was trained with: ppo on warehouse:make_env, 2 seed\(s\)\."):
+            exports.read_learner(source, abstract)
+
+
 def test_a_changed_array_is_noticed(tmp_path: Path):
     """Also one whose own checksum in the archive is right, as after a repair. Files without a checksum are read."""
     source = tmp_path / "learner.npz"

@@ -18,6 +18,7 @@ from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.environments.checking import InvalidEnvironment
 from spo.networks.config import NetworkConfig
+from spo.reports import run_report
 from spo.reports.runs import read_config
 from spo.training import library, loop
 from spo.training.agents import Agent
@@ -228,6 +229,21 @@ def test_a_run_is_evaluated_and_compared(run_of, tmp_path, capsys):
     assert result.code == 0, result.err
     result = spo_command(capsys, "runs", str(folder.parent))
     assert "corridor" in result.out
+
+
+def test_the_commands_at_the_end_of_a_run_start_from_its_learner(run_of, tmp_path, capsys, monkeypatch):
+    folder, _ = run_of("corridor")
+    monkeypatch.chdir(tmp_path)
+    hint = next(line for line in run_report.report(folder).splitlines() if "spo export" in line)
+    for command in (hint.split("    ")[0], hint.partition("to start from: ")[2]):
+        _, *words = command.split()
+        result = spo_command(capsys, *words, *(["--quiet", "--run", "next"] if words[0] == "train" else []))
+        assert result.code == 0, result.err
+    assert load_experiment(Path("next")) == load_experiment(folder)
+    assert read_config(Path("next"))["start_from"]["file"] == "learner.npz"
+    result = spo_command(capsys, "train", "--from", "learner.npz", "--task", "tiny/chain", "--run", "other")
+    assert result.code == 2
+    assert f"trained with: spo on {name('corridor')}, 1 seed(s)." in result.err
 
 
 @pytest.mark.slow

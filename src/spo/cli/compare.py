@@ -102,6 +102,8 @@ def repeating_command(run: "Run") -> str | None:
     config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from", "specs")}
     if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS or is_own(config["task"]):
         return None
+    # config.json names the file that a run started from without its folder. The run folder contains a copy.
+    origin = f" --from {shlex.quote(str(run.folder / 'start.npz'))}" if run.config.get("start_from") else ""
     settings, candidates = flatten(config), []
     for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
         preset, experiment = presets.get(name), presets.get(name, config["algorithm"], config["task"])
@@ -111,12 +113,16 @@ def repeating_command(run: "Run") -> str | None:
             continue  # the preset sets an option that the run leaves at its default, or that is newer than the run
         changed = {key: value for key, value in settings.items() if key not in start or start[key] != value}
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
-        words = ["spo", "train", *([] if name == presets.DEFAULT else [name]), *_flags(changed, config["task"])]
+        # Without the name of a preset, `--from` provides the settings.
+        words = [
+            "spo",
+            "train",
+            *([name] if name != presets.DEFAULT or origin else []),
+            *_flags(changed, config["task"]),
+        ]
         candidates.append(shlex.join(words))
     if not candidates:
         return None
-    # config.json names the file that a run started from without its folder. The run folder contains a copy.
-    origin = f" --from {shlex.quote(str(run.folder / 'start.npz'))}" if run.config.get("start_from") else ""
     return min(candidates, key=len) + origin
 
 

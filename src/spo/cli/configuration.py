@@ -46,38 +46,60 @@ def config(
 def start_experiment(arguments: Sequence[str], preset: str | None, resume: str | None) -> "Experiment":
     """Returns the experiment that provides the defaults of `spo train`: of a run, of a file, or of the preset.
 
-    Algorithm and task decide which options exist, so they are read before the command line is parsed.
+    Algorithm and task decide which options exist, so they are read before the command line is parsed. An exported
+    learner (`--from`) provides its network, and the other settings too if nothing else does.
     """
     from spo import presets
     from spo.cli.options import find_value
     from spo.training.run_folder import RunFolder, load_experiment
 
     run, file = find_value(arguments, "--like"), find_value(arguments, "--config")
+    network = find_value(arguments, "--network.kind")
     _refuse_several(preset, {"--resume": resume, "--like": run, "--config": file})
     algorithm, task = find_value(arguments, "--algorithm"), find_value(arguments, "--task")
     if resume is not None:
         return RunFolder.open(Path(resume)).experiment
+    saved = _saved_learner(arguments)
     if run is not None:
-        experiment = like(Path(run), algorithm, task)
+        experiment = like(Path(run), algorithm, task, network)
     elif file is not None:
         experiment = _with_choice(_from_file(Path(file), preset or presets.DEFAULT), algorithm, task)
+    elif saved is not None and preset is None:
+        experiment = like(saved, algorithm, task, network)
     else:
         experiment = presets.get(preset or presets.DEFAULT, algorithm or "spo", task)
-    saved = Path(find_value(arguments, "--from") or "")
-    if saved.is_file():  # its parameters fit no other network
+    if saved is not None:  # its parameters fit no other network
         experiment = dataclasses.replace(experiment, network=load_experiment(saved).network)
     return experiment
 
 
-def like(run: Path, algorithm: str | None, task: str | None) -> "Experiment":
-    """Returns the settings of an earlier run for a new one. Raises ValueError if it can't be made by name."""
+def _saved_learner(arguments: Sequence[str]) -> Path | None:
+    """Returns the file of `--from`. None if it is absent, or no file: the run is refused later."""
+    from spo.cli.options import find_value
+
+    saved = Path(find_value(arguments, "--from") or "")
+    return saved if saved.is_file() else None
+
+
+def like(run: Path, algorithm: str | None, task: str | None, network: str | None = None) -> "Experiment":
+    """Returns the settings of an earlier run for a new one. Raises ValueError if it can't be made by name.
+
+    Args:
+        run: Folder of the run, or an exported learner.
+        algorithm: Another algorithm, or None.
+        task: Another environment, or None.
+        network: Another kind of network, which the caller will choose, or None.
+    """
     from spo.checks import printable
     from spo.importing import OBJECT, is_object_name
     from spo.training.config_files import settings_of
 
     earlier = settings_of(run, message=lambda text: print(f"spo: {printable(text)}", file=sys.stderr))
     experiment = _with_choice(earlier, algorithm, task)
-    objects = {"environment": (experiment.task, "--task"), "network": (experiment.network.kind, "--network.kind")}
+    objects = {
+        "environment": (experiment.task, "--task"),
+        "network": (network or experiment.network.kind, "--network.kind"),
+    }
     for what, (name, option) in objects.items():
         if is_object_name(name):
             raise ValueError(
@@ -137,4 +159,7 @@ def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -
         return f"the run {run}"
     if file == "-":
         return "the standard input"
+    saved = _saved_learner(arguments)
+    if file is None and saved is not None and (not arguments or arguments[0].startswith("-")):
+        return f"the learner {saved}"
     return f"the preset {preset}" if file is None else f"the file {file}"

@@ -59,7 +59,8 @@ class TrainOptions:
     config_file: Annotated[Path | None, arg(name="config")] = None
     """TOML file with settings, as `spo config` prints them; -: standard input. The preset has what it leaves out."""
     start_from: Annotated[Path | None, arg(name="from")] = None
-    """File written by `spo export`: start with its learned parameters instead of random ones, and with its network."""
+    """File written by `spo export`: start with its learned parameters and its network. Without a preset, the other
+    settings are those of the file too."""
     deterministic: bool = False
     """Give the same bits in every run on a GPU too, by slower operations. A CPU always gives the same bits."""
     distributed: bool = False

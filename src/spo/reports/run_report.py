@@ -4,6 +4,7 @@ Both are made from the files of the run alone, so they can be made again on any 
 """
 
 import math
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -41,17 +42,16 @@ def report(folder: Path) -> str:
         lines += _results(run.summary)
     elif result := latest_result(run):
         lines.append(f"Not finished; so far: {result}")
+    name = shlex.quote(str(folder))
     lines += [
         f"The run is stored in {folder}: metrics.jsonl, learning_curve.png, checkpoints.",
-        f"  spo evaluate {folder}    evaluate it again, with any search budget",
-        f"  spo render {folder}    watch an episode",
+        f"  spo evaluate {name}    evaluate it again, with any search budget",
+        f"  spo render {name}    watch an episode",
     ]
     if run.finished:
-        lines.append(
-            f"  spo export {folder} learner.npz    write one file, to start from: spo train --from learner.npz"
-        )
+        lines.append(f"  spo export {name} learner.npz    write one file, to start from: spo train --from learner.npz")
     else:
-        lines.append(f"  spo train --resume {folder}    finish it")
+        lines.append(f"  spo train --resume {name}    finish it")
     return "\n".join(lines)
 
 

@@ -52,20 +52,30 @@ def read_learner(source: Path, abstract: Any) -> Any:
     if missing or unknown:
         raise ValueError(
             f"{source} holds a learner of another kind: it lacks {missing[:3] or 'nothing'} and has "
-            f"{unknown[:3] or 'nothing'} besides. Use the algorithm and the network it was trained with."
+            f"{unknown[:3] or 'nothing'} besides. {_describe_origin(header)}"
         )
     for name, array in given.items():
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype:
             raise ValueError(
                 f"{source} does not fit this experiment: {name} is {array.dtype}{list(array.shape)} (seed first) and "
-                f"should be {expected[name].dtype}{list(expected[name].shape)}. Use the task, the network and the "
-                "number of seeds it was trained with."
+                f"should be {expected[name].dtype}{list(expected[name].shape)}. {_describe_origin(header)}"
             )
     arrays = {
         name: jax.make_array_from_callback(array.shape, expected[name].sharding, array.__getitem__)
         for name, array in given.items()
     }
     return named_arrays.unflatten(abstract, arrays)
+
+
+def _describe_origin(header: dict[str, Any]) -> str:
+    """Returns a sentence with the settings under which an exported learner can be used."""
+    advice = "Use the task, the algorithm, the network and the number of seeds it was trained with"
+    try:
+        experiment = header["experiment"]
+        facts = f"{experiment['algorithm']} on {experiment['task']}, {experiment['num_seeds']} seed(s)"
+    except (KeyError, TypeError):  # an incomplete header
+        return f"{advice}."
+    return f"{advice}: {facts}."
 
 
 def _checksum(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
