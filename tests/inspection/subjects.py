@@ -18,6 +18,8 @@ REPLAY = {"num_envs": 2, "rollout_length": 2, "batch_size": 2, "sequence_length"
 def make_experiment(algorithm: str = "spo", task: str = "rubiks_cube", **config: Any) -> Experiment:
     config_type, _ = ALGORITHMS[algorithm]
     sizes: dict[str, Any] = {name: REPLAY[name] for name in REPLAY if name in config_type.__dataclass_fields__}
+    if algorithm in ("ppo", "vmpo"):
+        sizes["num_minibatches"] = 1
     if algorithm == "spo":
         sizes["search"] = SearchConfig(num_particles=8, horizon=4, resample_period=1)
     cube = {"time_limit": 3, "min_scrambles": 1, "max_scrambles": 2, "eval_scrambles": 2}
@@ -26,7 +28,7 @@ def make_experiment(algorithm: str = "spo", task: str = "rubiks_cube", **config:
         task_options=cube if task == "rubiks_cube" else {},
         algorithm=algorithm,
         config=config_type(**sizes | config),
-        network=NetworkConfig(width=8, depth=1),
+        network=NetworkConfig(channels=(4,)) if "sokoban" in task else NetworkConfig(width=8, depth=1),
         num_devices=1,
     )
 

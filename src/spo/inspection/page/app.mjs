@@ -20,6 +20,8 @@ export function start() {
   describeRun(page);
   addScrubbing(page);
   addTheme(page);
+  // On a narrow page the explanation would hide the search: it is one tap away.
+  if (window.innerWidth < 760) document.querySelector(".guide").open = false;
   if (data.live) addLive(page);
   show(page, data.live ? data.steps.length - 1 : 0);
   let width = window.innerWidth;

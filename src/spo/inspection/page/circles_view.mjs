@@ -58,11 +58,12 @@ function drawDepths(place, numDepths, resampled) {
   for (let depth = 0; depth < numDepths; depth++) {
     if (depth > 0 && resampled[depth - 1]) {
       const middle = (place.x[depth - 1] + place.x[depth]) / 2;
-      const half = Math.max(9, (place.x[depth] - place.x[depth - 1]) / 2 - 20);
+      const gap = place.x[depth] - place.x[depth - 1];
+      const half = Math.max(9, gap / 2 - 20);
       group.append(
         svg("rect", { class: "resample", x: middle - half, y: 20, width: 2 * half, height: place.height - 42, rx: 3 }),
         svg("text", { class: "resample-label", x: middle, y: 14, "text-anchor": "middle" },
-          half > 26 ? "resample" : "↻"),
+          gap >= 56 ? "resample" : "↻"),
       );
     }
     group.append(svg("text", { x: place.x[depth], y: place.height - 6, "text-anchor": "middle" }, String(depth + 1)));

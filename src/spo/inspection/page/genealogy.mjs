@@ -49,11 +49,16 @@ export function pathTo(search, depth, particle) {
   return path;
 }
 
-/** Returns first actions with their weights at the last depth of the read-out, the heaviest first. */
-export function rankFirstActions(search, firsts) {
+/**
+ * Returns the first actions, the likeliest one first. `policy` holds the probabilities after the search; null: the
+ * weights at the last depth decide.
+ */
+export function rankFirstActions(search, firsts, policy) {
   const last = search.horizon - 1;
-  const weights = new Map(firsts[0].map((first) => [first, 0]));
-  firsts[last].forEach((first, particle) => weights.set(first, weights.get(first) + search.weight[last][particle]));
+  const weights = new Map(firsts[0].map((first) => [first, policy ? policy[first] : 0]));
+  if (!policy) {
+    firsts[last].forEach((first, particle) => weights.set(first, weights.get(first) + search.weight[last][particle]));
+  }
   return [...weights.entries()].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([first]) => first);
 }
 

@@ -38,7 +38,7 @@ function drawBars(decision, actions, classes, play) {
     const after = policy.after?.[action];
     const name = actionName(actions, action);
     return element("tr", { class: isChosen ? "chosen" : null },
-      element("th", { scope: "row" }, isChosen ? "▸ " : "", name, isChosen ? element("span", { class: "hidden-text" }, " (chosen)") : null),
+      element("th", { scope: "row" }, isChosen ? "▸ " : "", element("span", { class: "name", title: name }, name), isChosen ? element("span", { class: "hidden-text" }, " (chosen)") : null),
       element("td", { class: "bars" },
         before === undefined ? null : bar("before", before, ""),
         after === undefined ? null : bar("after", after, classes.get(action) ?? "colour-other")),
@@ -60,7 +60,7 @@ function drawBars(decision, actions, classes, play) {
 
 function bar(kind, share, colour) {
   const node = element("span", { class: `bar ${kind} ${colour}` });
-  node.style.width = `${Math.max(0.5, 100 * share)}%`;
+  node.style.width = `${100 * share}%`;
   return node;
 }
 

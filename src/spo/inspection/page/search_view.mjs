@@ -21,7 +21,7 @@ import { actionName, count, number, whyChosen } from "./words.mjs";
 export function drawDecision(options) {
   const { decision, actions, width, title, play } = options;
   const { search } = decision;
-  const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions) : viewOfParticles(search, actions);
+  const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions) : viewOfParticles(decision, actions);
   const classes = view?.classes ?? new Map();
   const policyClasses = view?.actionClasses ?? classes;
   return element("section", { class: "decision" },
@@ -35,9 +35,9 @@ export function drawDecision(options) {
         drawPolicy(decision, actions, policyClasses, play))));
 }
 
-function viewOfParticles(search, actions) {
+function viewOfParticles({ search, policy }, actions) {
   const layout = layoutGenealogy(search, actions.kind === "discrete");
-  const ranked = rankFirstActions(search, layout.firsts);
+  const ranked = rankFirstActions(search, layout.firsts, policy.kind === "discrete" ? policy.after : null);
   const classes = colourClasses(ranked);
   const heading = layout.folded
     ? `${search.num_particles} particles, folded by their first action`

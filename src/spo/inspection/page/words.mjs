@@ -35,6 +35,11 @@ export function count(amount, word) {
   return `${amount} ${word}${amount === 1 ? "" : "s"}`;
 }
 
+const READOUTS = {
+  all_depths: " (the mean over all depths)",
+  mean_returns: " (by the mean return of the particles that began with each action)",
+};
+
 /** Returns the sentences that say why the action of a decision was chosen. */
 export function whyChosen(decision, actions) {
   const { search, policy } = decision;
@@ -49,12 +54,9 @@ export function whyChosen(decision, actions) {
   const after = policy.after[decision.action];
   const rank = policy.after.filter((share) => share > after + 1e-9).length;
   const place = rank === 0 ? "the largest share" : `the share of place ${rank + 1}`;
-  const sentences = [];
-  if (search.kind === "particles") {
-    sentences.push(`${name} was chosen: ${percent(after)} of the weight is on particles that began with it, ${place}.`);
-  } else {
-    sentences.push(`${name} was chosen: after the search its share is ${percent(after)}, ${place}.`);
-  }
+  const sentences = [search.kind === "particles"
+    ? `${name} was chosen: ${percent(after)} of the weight is on particles that began with it, ${place}${READOUTS[decision.settings.readout] ?? ""}.`
+    : `${name} was chosen: after the search its share is ${percent(after)}, ${place}.`];
   if (before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
   sentences.push(how);
   return sentences.concat(search.kind === "particles" ? particleSentences(search) : treeSentences(search));

@@ -1,0 +1,97 @@
+// Tests of numbers and sentences, of the policy's bars and of the live page's document.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
+const { actionName, number, percent, whyChosen } = await import(new URL("words.mjs", page));
+const { MOST_BARS, shownActions } = await import(new URL("policy_view.mjs", page));
+const { describeCube, gridOf } = await import(new URL("pictures_view.mjs", page));
+const { colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
+const { connect, merge } = await import(new URL("live.mjs", page));
+
+test("numbers have three significant digits", () => {
+  assert.equal(number(0.12345), "0.123");
+  assert.equal(number(-1.5), "−1.50");
+  assert.equal(number(1234.5), "1235");
+  assert.equal(number(7), "7");
+  assert.equal(number(0.00001), "1.0e−5");
+  assert.equal(number(null), "–");
+  assert.equal(percent(0.004), "<1 %");
+  assert.equal(percent(0.999), ">99 %");
+  assert.equal(percent(1), "100 %");
+  assert.equal(percent(0), "0 %");
+});
+
+test("actions have names", () => {
+  assert.equal(actionName({ kind: "discrete", names: ["up"] }, 0), "up");
+  assert.equal(actionName({ kind: "discrete", names: [] }, 3), "action 3");
+  assert.equal(actionName({ kind: "continuous" }, [0.5, -1]), "(0.500, −1)");
+});
+
+test("the reason of a choice names shares before and after, resamples and ends", () => {
+  const decision = {
+    action: 1, settings: { greedy: false, readout: "last" }, policy: { kind: "discrete", before: [0.9, 0.1], after: [0.25, 0.75] },
+    search: { kind: "particles", num_particles: 8, horizon: 2, live: [8, 5], resampled: [true, false], valid: true },
+  };
+  const words = whyChosen(decision, { kind: "discrete", names: ["left", "right"] }).join(" ");
+  for (const part of ["right was chosen", "75 %", "the largest share", "10 %", "3 particles of 8", "resampled once"]) {
+    assert.ok(words.includes(part), `${part} in: ${words}`);
+  }
+  const other = whyChosen({ ...decision, action: 0 }, { kind: "discrete", names: ["left", "right"] }).join(" ");
+  assert.ok(other.includes("the share of place 2"), other);
+});
+
+test("the chosen action always has a bar", () => {
+  const before = Array.from({ length: 30 }, (_, action) => 30 - action);
+  const { shown, others } = shownActions({ before, after: null }, 29);
+  assert.equal(shown.length, MOST_BARS);
+  assert.ok(shown.includes(29));
+  assert.equal(others, 30 - MOST_BARS);
+});
+
+test("heat maps have the shape of the observation", () => {
+  assert.deepEqual(gridOf([4, 6], 24), { columns: 6, rows: 4 });
+  assert.deepEqual(gridOf([2, 3, 4], 24), { columns: 4, rows: 6 });
+  assert.deepEqual(gridOf([50], 50), { columns: 8, rows: 7 });
+});
+
+test("a cube is described in words", () => {
+  assert.equal(describeCube(2, "000011112222333344445555"), "solved cube");
+  assert.equal(describeCube(2, "010011012222333344445555"), "cube with 4 of 6 faces of one colour");
+});
+
+test("the first colours are different, later actions are grey", () => {
+  const classes = [...colourClasses(Array.from({ length: 12 }, (_, index) => index)).values()];
+  assert.equal(new Set(classes).size, NUM_COLOURS + 1);
+});
+
+test("an answer replaces steps and drops later ones", () => {
+  const data = { pictures: {}, steps: [
+    { index: 0, picture: "a", end: null, decision: { action: 1 } }, { index: 1, picture: "b", end: null, decision: { action: 2 } },
+    { index: 2, picture: "c", end: null, decision: null },
+  ] };
+  const step = { index: 1, picture: "b", end: null, decision: { action: 3 } };
+  merge(data, { length: 2, steps: [{ index: 0, picture: "a", end: null, decision: null, reward: 1 }, step], pictures: { d: {} } });
+  assert.equal(data.steps.length, 2);
+  assert.equal(data.steps[0].decision.action, 1, "an answer without a decision keeps that of the same state");
+  assert.equal(data.steps[0].reward, 1);
+  assert.equal(data.steps[1].decision.action, 3);
+  assert.ok("d" in data.pictures);
+});
+
+test("requests carry the token, and a refused one is an error with the server's sentence", async () => {
+  const sent = [];
+  globalThis.fetch = async (path, request) => {
+    sent.push([path, request]);
+    return path === "/api/undo"
+      ? { ok: false, status: 400, json: async () => ({ error: "there is no step to take back." }) }
+      : { ok: true, json: async () => ({ length: 1, steps: [], pictures: {} }) };
+  };
+  const live = connect("secret", () => {});
+  await live.search(2, { horizon: 4 }, 7);
+  assert.equal(sent[0][0], "/api/search");
+  assert.equal(sent[0][1].headers["X-Spo-Token"], "secret");
+  assert.deepEqual(JSON.parse(sent[0][1].body), { index: 2, settings: { horizon: 4 }, seed: 7 });
+  await assert.rejects(live.undo(), /no step to take back/);
+});

@@ -1,0 +1,100 @@
+"""Tests of the live page in a real browser. Its requests are answered by a session, without a server."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from inspection.browser import open_browser, open_page
+from inspection.subjects import make_subject
+from spo.inspection.episode import Origin
+from spo.inspection.html import make_page
+from spo.inspection.session import Session
+
+pytestmark = pytest.mark.slow
+ADDRESS = "http://localhost:1"
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    session = Session(make_subject(), Origin("runs/x", "best", 100))
+
+    def answer(route: Any) -> None:
+        path = route.request.url.removeprefix(ADDRESS).partition("?")[0]
+        if path == "/":
+            route.fulfill(body=make_page(session.answer("/api/session", {})), content_type="text/html")
+            return
+        assert route.request.headers["x-spo-token"] == "secret"
+        if path == "/api/status":
+            route.fulfill(body=json.dumps({"compiling": False, "queue": 0}), content_type="application/json")
+            return
+        try:
+            body, status = session.answer(path, route.request.post_data_json), 200
+        except ValueError as error:
+            # A status of 400 would be an error in the console: what the page shows is the same.
+            body, status = {"error": str(error)}, 400
+        route.fulfill(body=json.dumps(body), status=status, content_type="application/json")
+
+    with open_browser() as browser, open_page(browser, viewport={"width": 1280, "height": 900}) as opened:
+        opened.route(f"{ADDRESS}/**", answer)
+        opened.goto(f"{ADDRESS}/?token=secret")
+        opened.wait_for_selector(".decision")
+        yield opened
+
+
+def weights(page: Any) -> list[str]:
+    return page.locator(".dot").evaluate_all("dots => dots.map(dot => dot.getAttribute('aria-label'))")
+
+
+def searched(page: Any) -> None:
+    page.wait_for_selector(".live:not(.busy)")
+
+
+def has_count(page: Any, selector: str, count: int) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_count(count)
+
+
+def test_the_search_can_be_changed(page: Any):
+    assert page.locator(".dot").count() == 32
+    before = weights(page)
+    page.locator("[aria-label='Settings of the search'] input[name=temperature]").fill("1000")
+    page.get_by_role("button", name="Search again").click()
+    searched(page)
+    assert weights(page) != before
+    assert "Searched in" in page.locator(".status").inner_text()
+    form = page.locator("[aria-label='Settings of the search']")
+    form.locator("select[name=num_particles]").select_option("4")
+    searched(page)
+    has_count(page, ".dot", 16)
+
+
+def test_actions_are_played_and_taken_back(page: Any):
+    start = page.locator("[data-part=state] svg").inner_html()
+    page.locator("button.play").nth(3).click()
+    page.wait_for_selector("output:text-is('step 1 of 1')")
+    assert page.locator("[data-part=state] svg").inner_html() != start
+    page.get_by_role("button", name="Take back").click()
+    page.wait_for_selector("output:text-is('step 0 of 0')")
+    assert page.locator("[data-part=state] svg").inner_html() == start
+    page.locator("input[name=start]").fill("0")
+    page.get_by_role("button", name="New episode").click()
+    searched(page)
+    assert "solved cube" in page.locator("[data-part=state] svg").get_attribute("aria-label")
+
+
+def test_two_settings_stand_side_by_side(page: Any):
+    page.locator("input[name=compare]").check()
+    searched(page)
+    has_count(page, ".decision", 2)
+    second = page.locator("[aria-label='Settings of the second search']")
+    second.locator("input[name=seed]").fill("5")
+    second.locator("input[name=seed]").press("Enter")
+    searched(page)
+    panels = page.locator(".decision")
+    assert panels.nth(0).locator(".dot").count() == panels.nth(1).locator(".dot").count() == 32
+    boxes = [panels.nth(index).bounding_box() for index in (0, 1)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
