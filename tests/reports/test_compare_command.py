@@ -154,7 +154,7 @@ def test_options_that_only_the_preset_sets_are_left_out(tmp_path, monkeypatch):
 
 def test_a_run_that_started_from_a_file_starts_from_its_copy(tmp_path):
     run = _run_of(_DEFAULT, tmp_path / "run", start_from={"file": "learner.npz"})
-    assert repeating_command(run) == f"spo train --from {tmp_path / 'run' / 'start.npz'}"
+    assert repeating_command(run) == f"spo train default --from {tmp_path / 'run' / 'start.npz'}"
 
 
 def test_runs_of_other_versions_and_of_unknown_algorithms_have_no_command(tmp_path):
