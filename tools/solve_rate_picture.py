@@ -95,8 +95,8 @@ def curves_of(folder: Path, steps_per_second: float | None = None) -> tuple[Curv
     results = compare(load_runs([folder]), metric="solve_rate").results
     over = {"steps": [result.steps for result in results]}
     if steps_per_second is None:
-        over["training"] = [training_seconds(result) for result in results]
-        over["wall"] = [result.seconds for result in results]
+        over["training"] = [result.seconds for result in results]
+        over["wall"] = [wall_seconds(result) for result in results]
     else:
         over["training"] = [steps * len(results) / steps_per_second for steps in over["steps"]]
     values = [result.values for result in results]
@@ -129,10 +129,9 @@ def speed_alone(folder: Path, measured: Sequence[dict[str, Any]]) -> float:
     raise SystemExit(f"{folder} shared its GPU, and results/benchmarks has no speed of its settings: {wanted}.")
 
 
-def training_seconds(result: Result) -> np.ndarray:
-    """Returns the seconds of training until each evaluation: the steps of all seeds divided by their mean speed."""
-    rates = np.array([record["time"]["env_steps_per_second"] for record in result.run.evaluations[result.seed]])
-    return result.steps * len(result.run.evaluations) / np.where(result.steps > 0, rates, 1.0)
+def wall_seconds(result: Result) -> np.ndarray:
+    """Returns the seconds from the start of the run to each evaluation, compilation and evaluations included."""
+    return np.array([record["time"]["wall_seconds"] for record in result.run.evaluations[result.seed]])
 
 
 def reference_curves() -> Curves:

@@ -54,6 +54,17 @@ def test_compare_by_a_setting_with_a_title_and_a_damaged_run(tmp_path: Path, cap
     assert "<h1>Budgets</h1>" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_report_leaves_out_figures_without_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_run(tmp_path / "runs" / "early", [0.0, 0.5], final=0.5, points=[0, 100])
+    write_run(tmp_path / "runs" / "late", [0.6, 0.7], final=0.7, points=[200, 300], seed=1)
+    main(["compare", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--resamples", "100"])
+    missing = "spo on rubiks_cube has no curve over training time"
+    assert missing in " ".join(capsys.readouterr().out.split())
+    assert missing in (tmp_path / "out" / "report.html").read_text()
+    drawn = {path.stem for path in (tmp_path / "out").glob("*.png")}
+    assert drawn == {"final_scores", "aggregate_metrics", "performance_profiles"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -131,12 +131,37 @@ def test_the_judgement_contains_the_statistics_of_the_runs(tmp_path: Path):
     assert curve.estimate.value[-1] == pytest.approx(
         scipy_stats.trim_mean(comparison.scores("spo", ["rubiks_cube"])[0], 0.25)
     )
-    assert judgement.time_curves["spo", "rubiks_cube"].x.tolist() == [5, 55, 105]
+    assert judgement.time_curves["spo", "rubiks_cube"].x.tolist() == [0, 50, 100]
     assert not judgement.relative_steps
     assert judgement.sample_efficiency["spo"].estimate.value[0] == 0.0
     assert judgement.profiles["ppo"].value[-1] == 0.0
     text = json.dumps(to_json(comparison, judgement), allow_nan=False)
     assert json.loads(text)["verdicts"][0]["better"] == "spo"
+
+
+def test_the_time_axis_leaves_out_compilation(tmp_path: Path):
+    """A run with cached programs may end before the first evaluation of one that compiles."""
+    write_run(tmp_path / "cached", [0.0, 0.5], final=0.5, compile_seconds=1.0)
+    write_run(tmp_path / "compiled", [0.0, 0.7], final=0.7, compile_seconds=500.0, seed=1)
+    judgement = judge(compare(load_runs([tmp_path])), num_resamples=FEW)
+    curve = judgement.time_curves["spo", "rubiks_cube"]
+    assert curve.x.tolist() == [0, 100]
+    assert curve.estimate.value.tolist() == pytest.approx([0.0, 0.6])
+    assert judgement.notes == ()
+
+
+def test_curves_without_a_common_part_are_left_out_with_a_note(tmp_path: Path):
+    write_run(tmp_path / "early", [0.0, 0.5], final=0.5, points=[0, 100])
+    write_run(tmp_path / "late", [0.6, 0.7], final=0.7, points=[200, 300], seed=1)
+    comparison = compare(load_runs([tmp_path]))
+    judgement = judge(comparison, num_resamples=FEW)
+    assert judgement.learning_curves == judgement.time_curves == judgement.sample_efficiency == {}
+    assert judgement.notes == (
+        "spo on rubiks_cube has no curve over environment steps: one of its runs ends before another starts.",
+        "spo on rubiks_cube has no curve over training time: one of its runs ends before another starts.",
+        "spo has no curve of sample efficiency: one of its runs ends before another starts.",
+    )
+    assert to_json(comparison, judgement)["notes"][-3:] == list(judgement.notes)
 
 
 def test_tasks_of_different_lengths_are_aggregated_over_the_share_of_steps(tmp_path: Path):

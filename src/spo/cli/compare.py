@@ -174,7 +174,7 @@ def _print_tables(comparison: "Comparison", judgement: "Judgement") -> None:
     for verdict in judgement.verdicts:
         colour = "yellow" if verdict.better is None else "green"
         rich.print(f"\n[{colour}]{_plain(verdict.sentence)}[/{colour}] {_plain(format_dominance(verdict))}")
-    for note in comparison.notes:
+    for note in (*comparison.notes, *judgement.notes):
         rich.print(f"\n[dim]Note: {_plain(note)}[/dim]")
 
 

@@ -47,7 +47,7 @@ class Result(NamedTuple):
     steps: np.ndarray
     """Environment steps of the evaluations during training, [T]."""
     seconds: np.ndarray
-    """Wall-clock time of these evaluations, [T]."""
+    """Time of training until these evaluations, without compilation and evaluations, [T]."""
     values: np.ndarray
     """Scores of these evaluations, [T]."""
 
@@ -169,12 +169,23 @@ def _result(group: str, task: str, run: Run, seed: int, metric: str) -> Result:
         episodes=int(scored["metrics"]["episode/count"]),
         finished=seed in run.finals,
         steps=np.array([record["env_steps"] for record in evaluations], float),
-        seconds=np.array([record["time"]["wall_seconds"] for record in evaluations], float),
+        seconds=training_seconds(run, seed),
         values=np.array([record["metrics"][metric] for record in evaluations], float),
     )
     if not np.isfinite([*result.values, result.score]).all():
         raise ValueError(f"An evaluation of {run.folder} is not a finite number: leave the run out.")
     return result
+
+
+def training_seconds(run: Run, seed: int) -> np.ndarray:
+    """Returns the seconds of training until each evaluation: the steps of all seeds divided by their mean speed.
+
+    Compilation is not part of it: a run that finds its programs in the cache has the same times as one that compiles.
+    """
+    evaluations = run.evaluations[seed]
+    steps = np.array([record["env_steps"] for record in evaluations], float)
+    rates = np.array([record["time"]["env_steps_per_second"] for record in evaluations], float)
+    return steps * len(run.evaluations) / np.where(steps > 0, rates, 1.0)
 
 
 def _task_metric(task: str, runs: Sequence[Run], metric: Metric) -> str:
@@ -279,5 +290,6 @@ __all__ = [
     "Result",
     "compare",
     "configured_actions",
+    "training_seconds",
     "with_actions",
 ]

@@ -22,9 +22,9 @@ def learning_curves(comparison: Comparison, judgement: Judgement) -> Figure:
     return _curves_per_task(comparison, judgement, judgement.learning_curves, "environment steps", figures.format_steps)
 
 
-def wall_clock(comparison: Comparison, judgement: Judgement) -> Figure:
-    """IQM of the runs over wall-clock time, evaluations and compilation included. One panel per task."""
-    return _curves_per_task(comparison, judgement, judgement.time_curves, "wall-clock time", figures.format_time)
+def training_time(comparison: Comparison, judgement: Judgement) -> Figure:
+    """IQM of the runs over the time of training, without evaluations and compilation. One panel per task."""
+    return _curves_per_task(comparison, judgement, judgement.time_curves, "training time", figures.format_time)
 
 
 def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
@@ -34,7 +34,8 @@ def sample_efficiency(comparison: Comparison, judgement: Judgement) -> Figure:
         figure = figures.new_figure(6.4, 3.9)
         axes = figure.add_subplot()
         for group, colour in palette.items():
-            figures.draw_curve(axes, judgement.sample_efficiency[group], colour)
+            if group in judgement.sample_efficiency:
+                figures.draw_curve(axes, judgement.sample_efficiency[group], colour)
         axes.set_ylabel("IQM of normalised scores")
         _format_normalised(axes.yaxis)
         if judgement.relative_steps:
@@ -148,18 +149,23 @@ FIGURES: dict[str, tuple[str, Callable[[Comparison, Judgement], Figure]]] = {
     "probability_of_improvement": ("Probability of improvement", probability_of_improvement),
     "performance_profiles": ("Performance profiles", performance_profiles),
     "sample_efficiency": ("Sample efficiency", sample_efficiency),
-    "wall_clock": ("Wall-clock time", wall_clock),
+    "training_time": ("Training time", training_time),
 }
 """Name of the file -> heading and function."""
 
 
 def draw_all(comparison: Comparison, judgement: Judgement) -> dict[str, Figure]:
-    """Returns all figures by name. With a single group there is no probability of improvement."""
-    return {
-        name: draw(comparison, judgement)
-        for name, (_, draw) in FIGURES.items()
-        if judgement.verdicts or name != "probability_of_improvement"
+    """Returns all figures by name. With a single group there is no probability of improvement.
+
+    A figure without any curve is left out. `Judgement.notes` has the reason.
+    """
+    content = {
+        "learning_curves": judgement.learning_curves,
+        "probability_of_improvement": judgement.verdicts,
+        "sample_efficiency": judgement.sample_efficiency,
+        "training_time": judgement.time_curves,
     }
+    return {name: draw(comparison, judgement) for name, (_, draw) in FIGURES.items() if content.get(name, True)}
 
 
 def _curves_per_task(
@@ -205,5 +211,5 @@ __all__ = [
     "performance_profiles",
     "probability_of_improvement",
     "sample_efficiency",
-    "wall_clock",
+    "training_time",
 ]

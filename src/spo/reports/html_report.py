@@ -76,8 +76,8 @@ _CAPTIONS = {
     "performance_profiles": "Share of runs, over all tasks, whose normalised score is over τ, with pointwise 95 % "
     "intervals. A curve that is above another one everywhere dominates it.",
     "sample_efficiency": "Interquartile mean of normalised scores over all tasks and runs during training.",
-    "wall_clock": "The same evaluations over the time since the start of the run. Compilation and evaluations are "
-    "included. Seeds of one run share its time. Compare times on the same hardware only.",
+    "training_time": "The same evaluations over the time of training, without compilation and evaluations. Seeds of "
+    "one run share its time. Compare times on the same hardware only.",
 }
 
 _DEFINITIONS = {
@@ -193,9 +193,9 @@ def _verdict_section(comparison: Comparison, judgement: Judgement) -> str:
         content = f"<p>There is one group, {escape(comparison.groups[0])}: nothing to compare it with.</p>"
     if len(judgement.tasks) < len(comparison.tasks):
         content += f"<p>Aggregates are over the tasks that all groups share: {escape(', '.join(judgement.tasks))}.</p>"
-    if comparison.notes:
-        notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
-        content += f'<p><strong>Limitations</strong></p><ul class="notes">{notes}</ul>'
+    if notes := (*comparison.notes, *judgement.notes):
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        content += f'<p><strong>Limitations</strong></p><ul class="notes">{items}</ul>'
     return content
 
 
@@ -315,7 +315,7 @@ def _interpolated(name: str, judgement: Judgement) -> bool:
     curves: dict[str, Mapping[Any, Curve]] = {
         "learning_curves": judgement.learning_curves,
         "sample_efficiency": judgement.sample_efficiency,
-        "wall_clock": judgement.time_curves,
+        "training_time": judgement.time_curves,
     }
     return any(curve.interpolated for curve in curves.get(name, {}).values())
 

@@ -3,9 +3,9 @@
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from spo.reports.runs import Record
 from spo.reports.stats import CURVE_RESAMPLES, NUM_RESAMPLES, Curve, Estimate, Verdict
 
 NUM_THRESHOLDS = 101
+Key = TypeVar("Key")
 
 
 class Judgement(NamedTuple):
@@ -35,16 +36,18 @@ class Judgement(NamedTuple):
     verdicts: tuple[Verdict, ...]
     """Every pair of groups, in the order of the ranking."""
     learning_curves: dict[tuple[str, str], Curve]
-    """(group, task) -> IQM over environment steps."""
+    """(group, task) -> IQM over environment steps. Absent where the runs have no steps in common."""
     time_curves: dict[tuple[str, str], Curve]
-    """(group, task) -> IQM over wall-clock seconds."""
+    """(group, task) -> IQM over seconds of training. Absent where the runs have no time in common."""
     sample_efficiency: dict[str, Curve]
-    """Group -> IQM of normalised scores over all tasks."""
+    """Group -> IQM of normalised scores over all tasks. Absent where the runs have no steps in common."""
     relative_steps: bool
     """True if the x-axis of the sample efficiency is the share of each task's longest run.
 
     That is so where tasks were run for different numbers of steps.
     """
+    notes: tuple[str, ...] = ()
+    """Curves that are left out, and why."""
 
 
 def judge(comparison: Comparison, *, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Judgement:
@@ -63,6 +66,9 @@ def judge(comparison: Comparison, *, num_resamples: int = NUM_RESAMPLES, seed: i
     longest = {task: max(r.steps[-1] for r in comparison.results if r.task == task) for task in tasks}
     relative_steps = max(longest.values()) > 1.05 * min(longest.values())
     units = longest if relative_steps else dict.fromkeys(tasks, 1.0)
+    learning_curves = {p: _task_curve(comparison.results_of(*p), "steps", curve_resamples, seed) for p in pairs}
+    time_curves = {p: _task_curve(comparison.results_of(*p), "seconds", curve_resamples, seed) for p in pairs}
+    efficiency = {g: _sample_efficiency(comparison, g, units, curve_resamples, seed) for g in comparison.groups}
     return Judgement(
         tasks=tuple(tasks),
         ranking=tuple(ranking),
@@ -87,12 +93,11 @@ def judge(comparison: Comparison, *, num_resamples: int = NUM_RESAMPLES, seed: i
             verdict(comparison, a, b, num_resamples=num_resamples, seed=seed)
             for a, b in itertools.combinations(ranking, 2)
         ),
-        learning_curves={p: _task_curve(comparison.results_of(*p), "steps", curve_resamples, seed) for p in pairs},
-        time_curves={p: _task_curve(comparison.results_of(*p), "seconds", curve_resamples, seed) for p in pairs},
-        sample_efficiency={
-            group: _sample_efficiency(comparison, group, units, curve_resamples, seed) for group in comparison.groups
-        },
+        learning_curves=_present(learning_curves),
+        time_curves=_present(time_curves),
+        sample_efficiency=_present(efficiency),
         relative_steps=relative_steps,
+        notes=tuple(_missing_curves(learning_curves, time_curves, efficiency)),
     )
 
 
@@ -130,7 +135,7 @@ def to_json(comparison: Comparison, judgement: Judgement) -> Record:
             }
             for v in judgement.verdicts
         ],
-        "notes": list(comparison.notes),
+        "notes": [*comparison.notes, *judgement.notes],
     }
 
 
@@ -139,15 +144,14 @@ def write_json(path: Path, comparison: Comparison, judgement: Judgement) -> None
     path.write_text(json.dumps(to_json(comparison, judgement), indent=2) + "\n", "utf-8")
 
 
-def _task_curve(results: Sequence[Result], x: str, num_resamples: int, seed: int) -> Curve:
+def _task_curve(results: Sequence[Result], x: str, num_resamples: int, seed: int) -> Curve | None:
     """Returns the IQM of one group on one task over `steps` or `seconds`."""
-    curves = [[(getattr(result, x), result.values) for result in results]]
-    return stats.aggregate_curve(curves, num_resamples=num_resamples, seed=seed)
+    return _common_curve([[(getattr(result, x), result.values) for result in results]], num_resamples, seed)
 
 
 def _sample_efficiency(
     comparison: Comparison, group: str, units: dict[str, float], num_resamples: int, seed: int
-) -> Curve:
+) -> Curve | None:
     """Returns the IQM of one group over all tasks, with the steps of each task divided by its unit."""
     curves = [
         [
@@ -156,7 +160,33 @@ def _sample_efficiency(
         ]
         for task, unit in units.items()
     ]
+    return _common_curve(curves, num_resamples, seed)
+
+
+def _common_curve(
+    curves: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], num_resamples: int, seed: int
+) -> Curve | None:
+    """Returns the IQM over the part of the x-axis that all runs share. None: there is no such part."""
+    if not stats.share_axis([x for task in curves for x, _ in task]):
+        return None
     return stats.aggregate_curve(curves, num_resamples=num_resamples, seed=seed)
+
+
+def _present(curves: Mapping[Key, Curve | None]) -> dict[Key, Curve]:
+    return {key: curve for key, curve in curves.items() if curve is not None}
+
+
+def _missing_curves(
+    learning_curves: Mapping[tuple[str, str], Curve | None],
+    time_curves: Mapping[tuple[str, str], Curve | None],
+    efficiency: Mapping[str, Curve | None],
+) -> Iterator[str]:
+    """Yields a sentence for each curve that is left out because its runs share no part of the x-axis."""
+    for axis, curves in (("environment steps", learning_curves), ("training time", time_curves)):
+        for group, task in (key for key, curve in curves.items() if curve is None):
+            yield f"{group} on {task} has no curve over {axis}: one of its runs ends before another starts."
+    for group in (key for key, curve in efficiency.items() if curve is None):
+        yield f"{group} has no curve of sample efficiency: one of its runs ends before another starts."
 
 
 def _task_json(comparison: Comparison, judgement: Judgement, task: str) -> Record:

@@ -17,7 +17,7 @@ from spo.reports.stats.aggregates import (
     probability_of_improvement,
 )
 from spo.reports.stats.bootstrapping import LEVEL, NUM_RESAMPLES, Estimate, aggregate, bootstrap
-from spo.reports.stats.curves import CURVE_RESAMPLES, Curve, aggregate_curve, on_common_grid, plain_curve
+from spo.reports.stats.curves import CURVE_RESAMPLES, Curve, aggregate_curve, on_common_grid, plain_curve, share_axis
 from spo.reports.stats.intervals import (
     Interval,
     clip_to_share,
@@ -75,6 +75,7 @@ __all__ = [
     "permutation_p_value",
     "plain_curve",
     "probability_of_improvement",
+    "share_axis",
     "share_interval",
     "verdict",
     "widen_to_seeds",

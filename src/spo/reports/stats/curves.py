@@ -42,7 +42,7 @@ def on_common_grid(
         The grid [T], the values [T, runs], and True if some value is interpolated.
     """
     start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
-    if end < start:
+    if not share_axis(xs):
         raise ValueError("These curves share no part of their x-axis: one ends before another starts.")
     grid = np.unique(np.concatenate(xs))
     grid = grid[(grid >= start) & (grid <= end)]
@@ -50,6 +50,11 @@ def on_common_grid(
         grid = np.linspace(start, end, max_points)
     interpolated = any(not np.isin(grid, x).all() for x in xs)
     return grid, np.stack([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)], axis=-1), interpolated
+
+
+def share_axis(xs: Sequence[np.ndarray]) -> bool:
+    """Returns True if the runs have a part of the x-axis in common, from the latest start to the earliest end."""
+    return max(x[0] for x in xs) <= min(x[-1] for x in xs)
 
 
 def aggregate_curve(
