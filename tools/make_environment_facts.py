@@ -1,12 +1,13 @@
-"""Writes src/spo/cli/environment_facts.json, the table of `spo envs`: python tools/make_environment_facts.py.
+"""Writes src/spo/known_environments.json, the table of `spo envs`: python tools/make_environment_facts.py.
 
-Run it when an environment is added or changed, or with another version of Brax or Jumanji. Facts about libraries that
+Run it when an environment is added or changed, or with another version of a library. Facts about libraries that
 are not installed here are kept.
 """
 
 import json
 
-from spo.cli.environment_facts import LIBRARIES, PATH, compute_all, missing
+from spo.cli.environment_facts import compute_all, missing
+from spo.known_environments import LIBRARIES, PATH
 
 
 def main() -> None:

@@ -119,6 +119,9 @@ class Environment(NamedTuple):
     action_names: tuple[str, ...] = ()
     #: Starts that a person can choose; None: `reset` draws them.
     starts: Starts | None = None
+    #: What a state holds and its observation does not show, in words, such as "the mines". "": nothing. A search steps
+    #: the true state and therefore uses it; a run says so at its start.
+    hidden: str = ""
 
 
 class Task(NamedTuple):

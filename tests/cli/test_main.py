@@ -11,6 +11,7 @@ from spo._version import __version__
 from spo.cli import environment_facts, main
 from spo.cli.commands import COMMANDS
 from spo.environments import boxoban
+from spo.known_environments import LIBRARIES, stored_facts
 
 
 def _run(capsys, *arguments):
@@ -53,15 +54,28 @@ def test_python_m_spo_is_the_command_and_its_help_imports_no_jax():
     assert process.stdout == f"{__version__}\n"
 
 
+HIDDEN = "hidden from the observation"
+
+
 def test_envs_has_facts_in_every_row(capsys):
     code, printed, _ = _run(capsys, "envs")
     header, *rows = [line.split("\t") for line in printed.splitlines()]
-    assert (code, header) == (0, ["environment", "observation", "actions", "time limit"])
-    assert ["rubiks_cube", "6x3x3", "18 discrete", "20"] in rows
+    assert (code, header) == (0, ["environment", "observation", "actions", "time limit", "score", HIDDEN])
+    assert ["rubiks_cube", "6x3x3", "18 discrete", "20", "share of solved cubes", "nothing"] in rows
     assert len(rows) > 15
-    assert all(len(row) == 4 and all(row) for row in rows)
+    assert all(len(row) == 6 and all(row) for row in rows)
     _, printed, _ = _run(capsys, "envs", "--filter", "cube")
     assert "sokoban" not in printed
+
+
+def test_every_suite_has_stored_facts():
+    """They name what is hidden, and need none of the packages."""
+    facts = stored_facts()
+    assert {name.partition("/")[0] for name in facts} >= LIBRARIES.keys()
+    assert facts["pgx/minatar-breakout"][:3] == ("10x10x4", "3 discrete", "10000")
+    assert facts["jumanji/minesweeper"].hidden == "the mines"
+    assert facts["craftax/full"].hidden == "the map beyond the view"
+    assert all(row.hidden != "nothing" for name, row in facts.items() if name.startswith(("craftax/", "xminigrid/")))
 
 
 def test_envs_imports_no_library_of_environments():
@@ -80,7 +94,7 @@ def test_envs_names_what_is_not_installed(capsys, monkeypatch):
 
 
 def test_a_library_of_another_version_is_asked(monkeypatch):
-    monkeypatch.setattr(environment_facts, "missing", lambda: {"jumanji": "", "gymnax": ""})
+    monkeypatch.setattr(environment_facts, "missing", lambda: dict.fromkeys(set(LIBRARIES) - {"brax"}, ""))
     monkeypatch.setattr(environment_facts.importlib.metadata, "version", lambda _: "99")
     monkeypatch.setattr(environment_facts, "_names_of", lambda _: ["brax/ant", "brax/new"])
     monkeypatch.setattr(environment_facts, "compute", lambda name: environment_facts.Facts(name, "asked", ""))
@@ -91,16 +105,16 @@ def test_a_library_of_another_version_is_asked(monkeypatch):
 
 @pytest.mark.parametrize(
     "library",
-    ["built-in", *(pytest.param(name, marks=pytest.mark.slow) for name in environment_facts.LIBRARIES)],
+    ["built-in", *(pytest.param(name, marks=pytest.mark.slow) for name in LIBRARIES)],
 )
 def test_the_stored_facts_are_those_of_the_environments(library):
     """`python tools/make_environment_facts.py` writes them."""
     if library != "built-in":
-        pytest.importorskip(library)
+        pytest.importorskip(LIBRARIES[library].module)
     stored = {
         name: facts
         for name, facts in environment_facts.list_facts().items()
-        if (name.partition("/")[0] if name.partition("/")[0] in environment_facts.LIBRARIES else "built-in") == library
+        if (name.partition("/")[0] if name.partition("/")[0] in LIBRARIES else "built-in") == library
     }
     assert stored == {name: environment_facts.compute(name) for name in stored}
 

@@ -194,7 +194,7 @@ def test_names():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "aunt"}, "no environment 'aunt'.*Did you mean 'ant'"),
+        ({"name": "aunt"}, "no environment 'aunt'.*Did you mean 'brax/ant'"),
         ({"name": "ant", "backend": "springs"}, "no backend 'springs': choose one of generalized"),
         ({"name": "ant", "gravity": 3}, "no option 'gravity': it takes .*ctrl_cost_weight"),
         ({"name": "swimmer"}, "needs the generalized backend"),

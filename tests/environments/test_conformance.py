@@ -75,6 +75,12 @@ def brax_case(name: str, *, slow: bool = True, random_start: bool = True) -> Cas
     return Case(f"brax/{name}", SHORT, random_start=random_start, tolerance=1e-3, slow=slow, needs="brax")
 
 
+def playground_case(name: str, *, slow: bool = True) -> Case:
+    return Case(f"playground/{name}", SHORT, tolerance=1e-3, slow=slow, needs="mujoco_playground")
+
+
+OTHER_MINATAR = ("asterix", "freeway", "seaquest", "space_invaders")
+
 CASES = [
     *map(tiny_case, TINY_NAMES),
     Case("rubiks_cube", SHORT),
@@ -90,6 +96,15 @@ CASES = [
     Case("jumanji/maze", SHORT, slow=True, needs="jumanji"),
     Case("gymnax/CartPole-v1", SHORT, renders=False, needs="gymnax"),
     Case("gymnax/Pendulum-v1", SHORT, renders=False, needs="gymnax"),
+    Case("pgx/2048", SHORT, stochastic=True, slow=True, needs="pgx"),
+    Case("pgx/minatar-breakout", SHORT, stochastic=True, needs="pgx"),
+    *[Case(f"pgx/minatar-{game}", SHORT, stochastic=True, slow=True, needs="pgx") for game in OTHER_MINATAR],
+    Case("craftax/classic", SHORT, stochastic=True, slow=True, needs="craftax"),
+    Case("craftax/full", SHORT, stochastic=True, slow=True, needs="craftax"),
+    Case("xminigrid/MiniGrid-DoorKey-5x5", SHORT, needs="xminigrid"),
+    Case("xminigrid/MiniGrid-MemoryS8", SHORT, slow=True, needs="xminigrid"),
+    playground_case("CartpoleBalance", slow=False),
+    *map(playground_case, ["CheetahRun", "FishSwim", "HumanoidWalk", "WalkerWalk"]),
 ]
 
 

@@ -227,7 +227,7 @@ def test_picture():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "snak"}, "no environment 'snak'.*Did you mean 'snake'"),
+        ({"name": "snak"}, "no environment 'snak'.*Did you mean 'jumanji/snake'"),
         ({"name": "snake", "rows": 3}, "no option 'rows': it takes .*num_rows"),
     ],
 )

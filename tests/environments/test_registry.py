@@ -8,6 +8,7 @@ import pytest
 
 from spo.environments import make, names
 from spo.environments.registry import describe, is_built_in, missing
+from spo.known_environments import LIBRARIES
 from spo.types import DiscreteActions, Task
 
 # `names()` imports every installed library.
@@ -57,6 +58,10 @@ def test_generated_sokoban_evaluates_on_other_levels():
     ("name", "options", "sentence"),
     [
         ("rubik_cube", {}, "no environment 'rubik_cube'. Did you mean 'rubiks_cube'"),
+        ("CartPole-v1", {}, "no environment 'CartPole-v1'. Did you mean 'gymnax/CartPole-v1'"),
+        ("breakout", {}, "Did you mean 'pgx/minatar-breakout' or 'gymnax/Breakout-MinAtar'"),
+        ("playgroud/cheetahrun", {}, "Did you mean 'playground/CheetahRun'"),
+        ("qqqq", {}, "no environment 'qqqq'. `spo envs` lists all environments"),
         ("sokoban", {}, "no environment 'sokoban'. Did you mean 'sokoban/generated'"),
         ("sokoban/hard", {}, "no environment 'sokoban/hard'.*sokoban/generated"),
         ("boxoban/medium", {}, "boxoban/unfiltered"),
@@ -74,20 +79,21 @@ def test_bad_names_and_options(name, options, sentence):
 
 def test_an_unknown_name_of_another_library():
     pytest.importorskip("jumanji")
-    with pytest.raises(ValueError, match="Did you mean 'snake'"):
+    with pytest.raises(ValueError, match=r"Jumanji has no environment 'snakes'. Did you mean 'jumanji/snake'"):
         make("jumanji/snakes")
 
 
-@pytest.mark.parametrize(("family", "extra"), [("brax", "envs"), ("jumanji", "envs"), ("gymnax", "gymnax")])
-def test_a_missing_package_names_the_extra(monkeypatch, family, extra):
-    for module in [module for module in sys.modules if module.partition(".")[0] == family]:
+@pytest.mark.parametrize(("family", "library"), LIBRARIES.items(), ids=LIBRARIES)
+def test_a_missing_package_names_the_extra(monkeypatch, family, library):
+    package, extra = library.module, library.extra
+    for module in [module for module in sys.modules if module.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "path", [])  # no other package can be found
     monkeypatch.setattr(
         sys, "meta_path", [finder for finder in sys.meta_path if not hasattr(finder, "known_source_files")]
     )
-    monkeypatch.setitem(sys.modules, family, None)
-    with pytest.raises(ModuleNotFoundError, match=rf'{family} is not installed: pip install -e ".+\[{extra}\]"'):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf'{package} is not installed: pip install -e ".+\[{extra}\]"'):
         make(f"{family}/anything")
     assert family in missing()
     assert not any(name.startswith(f"{family}/") for name in names())

@@ -1,54 +1,40 @@
-"""Facts about environments for `spo envs`: observation, actions and time limit.
+"""Facts about environments for `spo envs`: observation, actions, time limit, score and hidden state.
 
-Building an environment of another library takes up to a second, so the facts are stored in environment_facts.json.
-`python tools/make_environment_facts.py` writes that file. A library of another version than the file's is asked.
+Building an environment of another library takes up to a second, so the facts are stored (`spo.known_environments`). A
+library of another version than the stored one is asked.
 """
 
 import contextlib
-import functools
 import importlib.metadata
 import importlib.util
 import io
-import json
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from spo.installation import install_hint
-
-PATH = Path(__file__).with_name("environment_facts.json")
-LIBRARIES = {"brax": "envs", "jumanji": "envs", "gymnax": "gymnax"}
-"""Libraries whose environments are adapted, with the extra that installs each."""
-
-
-class Facts(NamedTuple):
-    """Facts about an environment, as text."""
-
-    observation: str
-    actions: str
-    time_limit: str
+from spo.known_environments import LIBRARIES, Facts, stored_facts, stored_version
 
 
 def list_facts() -> dict[str, Facts]:
     """Returns the facts of every environment that can be made here, by name."""
-    facts = {name: known for name, known in _stored_facts().items() if name.partition("/")[0] not in LIBRARIES}
-    for library in LIBRARIES:
-        if library in missing():
+    facts = {name: known for name, known in stored_facts().items() if name.partition("/")[0] not in LIBRARIES}
+    for family, library in LIBRARIES.items():
+        if family in missing():
             continue
-        if _stored()["versions"].get(library) == importlib.metadata.version(library):
-            facts |= {name: known for name, known in _stored_facts().items() if name.startswith(f"{library}/")}
+        if stored_version(family) == importlib.metadata.version(library.distribution):
+            facts |= {name: known for name, known in stored_facts().items() if name.startswith(f"{family}/")}
         else:
-            facts |= {name: _stored_facts().get(name) or compute(name) for name in _names_of(library)}
+            facts |= {name: stored_facts().get(name) or compute(name) for name in _names_of(family)}
     return facts
 
 
 def missing() -> dict[str, str]:
-    """Returns the libraries that are not installed, each with a sentence that says how to install it."""
+    """Returns the families whose library is not installed, each with a sentence that says how to install it."""
     return {
-        library: f"The package {library} is not installed: {install_hint(extra)}."
-        for library, extra in LIBRARIES.items()
-        if importlib.util.find_spec(library) is None
+        family: f"The package {library.module} is not installed: {install_hint(library.extra)}."
+        for family, library in LIBRARIES.items()
+        if importlib.util.find_spec(library.module) is None
     }
 
 
@@ -61,7 +47,7 @@ def compute(name: str) -> Facts:
 
     try:
         with quiet():
-            environment, time_limit = registry.describe(name)
+            environment, time_limit, score = registry.describe(name)
     except Exception as error:  # one environment of another library that fails must not hide the others
         return Facts(f"can't be built here: {str(error).splitlines()[0]}", "", "")
 
@@ -75,17 +61,31 @@ def compute(name: str) -> Facts:
         in_words = f"{actions.num_actions} discrete"
     else:
         in_words = f"{actions.size} in {actions.low:g} .. {actions.high:g}"
-    return Facts(", ".join(size(*leaf) for leaf in leaves), in_words, "none" if time_limit is None else str(time_limit))
+    return Facts(
+        observation=", ".join(size(*leaf) for leaf in leaves),
+        actions=in_words,
+        time_limit="none" if time_limit is None else str(time_limit),
+        score=score,
+        hidden=environment.hidden or "nothing",
+    )
 
 
 def compute_all() -> dict[str, Any]:
-    """Returns the content of environment_facts.json, from the libraries that are installed."""
+    """Returns the content of known_environments.json, from the libraries that are installed.
+
+    Environments that can't be built here, because they download data for example, are left out.
+    """
     from spo.environments import registry
 
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES if name not in missing()}
+    versions = {
+        family: importlib.metadata.version(library.distribution)
+        for family, library in LIBRARIES.items()
+        if family not in missing()
+    }
     with quiet():
         names = registry.names()
-    return {"versions": versions, "environments": {name: list(compute(name)) for name in names}}
+    facts = {name: compute(name) for name in names}
+    return {"versions": versions, "environments": {name: list(row) for name, row in facts.items() if row.actions}}
 
 
 @contextlib.contextmanager
@@ -96,18 +96,8 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _names_of(library: str) -> list[str]:
+def _names_of(family: str) -> list[str]:
     from spo.environments import registry
 
     with quiet():
-        return [name for name in registry.names() if name.startswith(f"{library}/")]
-
-
-@functools.cache
-def _stored() -> dict[str, Any]:
-    return json.loads(PATH.read_text("utf-8"))
-
-
-@functools.cache
-def _stored_facts() -> dict[str, Facts]:
-    return {name: Facts(*values) for name, values in _stored()["environments"].items()}
+        return [name for name in registry.names() if name.startswith(f"{family}/")]

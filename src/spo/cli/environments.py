@@ -21,8 +21,8 @@ def envs(*, filter: str = "") -> None:
     if not facts and not missing:
         raise ValueError(f"No environment has {filter!r} in its name: `spo envs` lists all of them.")
     if facts:
-        header = ("environment", "observation", "actions", "time limit")
-        print_table(header, [(name, *row) for name, row in facts.items()], cut=("observation",))
+        header = ("environment", "observation", "actions", "time limit", "score", "hidden from the observation")
+        print_table(header, [(name, *row) for name, row in facts.items()], cut=("observation", "score"))
     for name, reason in missing.items():
         print(f"{name}/...: {reason}", file=sys.stderr)
 

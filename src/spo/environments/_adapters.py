@@ -13,9 +13,12 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import numpy as np
+from jaxtyping import UInt8
 
 from spo.installation import install_hint
-from spo.types import PyTree
+from spo.known_environments import suggest_environments
+from spo.types import Bool, PyTree
 
 #: Receives what other libraries print. It passes nothing on to the terminal; a run's log adds itself as a handler.
 LOG = logging.getLogger("spo.libraries")
@@ -75,6 +78,18 @@ def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) ->
         raise ValueError(f"{owner} has no option {', '.join(map(repr, unknown))}: {takes}.")
 
 
+def unknown_name(library: str, name: str, known: Iterable[str]) -> ValueError:
+    """Returns the error for a name, with its family, that a library does not have. It names the closest ones.
+
+    Args:
+      library: title of the library.
+      name: the unknown name, such as "jumanji/snakes".
+      known: names of the library, with their family.
+    """
+    member = name.partition("/")[2]
+    return ValueError(f"{library} has no environment {member!r}. {suggest_environments(name, known)}")
+
+
 def jit_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
     """Traces a function of another library once for each kind of arguments, with rank promotion allowed.
 
@@ -102,3 +117,13 @@ def cast_like(specs: PyTree[jax.ShapeDtypeStruct], tree: PyTree[Any]) -> PyTree[
     refuses a carry whose type changes.
     """
     return jax.tree.map(lambda spec, leaf: jax.lax.convert_element_type(leaf, spec.dtype), specs, tree)
+
+
+def draw_channels(
+    observation: Bool[np.ndarray, "height width channels"], pixels_per_cell: int = 24
+) -> UInt8[np.ndarray, "height_pixels width_pixels 3"]:
+    """Draws a grid of Boolean channels, one colour for each channel. In a cell with several, the last one is shown."""
+    hues = np.linspace(0.0, 2 * np.pi, observation.shape[-1], endpoint=False)[:, None] + np.array([0.0, 2.1, 4.2])
+    colours = np.concatenate([np.zeros((1, 3)), 150 + 100 * np.cos(hues)]).astype(np.uint8)
+    shown = np.max(observation * np.arange(1, observation.shape[-1] + 1), axis=-1)
+    return colours[shown].repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)

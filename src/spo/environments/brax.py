@@ -15,9 +15,7 @@ Sizes, compared with the paper's table:
 Physics can diverge. A NaN is passed on unchanged. Most environments of Brax do not end on it, because their health
 checks are comparisons, and a NaN fails both.
 
-MuJoCo Playground is the successor of these environments. Its states have the same fields (the physics is called
-`data`). An adapter would use `mujoco_playground.registry.load(name)`, and replace the key in `state.info["rng"]` by
-that of `step`.
+MuJoCo Playground is the successor of these environments, see `spo.environments.playground`.
 """
 
 import inspect
@@ -28,8 +26,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.checks import suggest_names
-from spo.environments._adapters import cast_like, check_options, jit_foreign, output_to_log, require, specs_of
+from spo.environments._adapters import (
+    cast_like,
+    check_options,
+    jit_foreign,
+    output_to_log,
+    require,
+    specs_of,
+    unknown_name,
+)
 from spo.environments._mujoco_drawing import draw
 from spo.environments.spring import fused_environment
 from spo.environments.wrappers import EpisodeLimitState, episode_limit
@@ -64,7 +69,7 @@ def names() -> list[str]:
 def why_not_fused(name: str) -> str | None:
     """Reason why an environment has no fused physics with its default options. None if it has."""
     if name not in names():
-        raise ValueError(f"Brax has no environment {name!r}. {suggest_names(name, names())}")
+        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
     return _NOT_FUSED.get(name)
 
 
@@ -174,7 +179,7 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     if name in _UNSUPPORTED:
         raise ValueError(f"Brax's {name!r} is not supported: {_UNSUPPORTED[name]}.")
     if name not in names():
-        raise ValueError(f"Brax has no environment {name!r}. {suggest_names(name, names())}")
+        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
     if backend not in BACKENDS:
         raise ValueError(f"Brax has no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     constructors = (brax_envs._envs[name], brax_envs.PipelineEnv)

@@ -133,6 +133,10 @@ def _check_specs(environment: Environment) -> None:
             )
     if not isinstance(environment.name, str):
         raise InvalidEnvironment(f"name must be text, got {_describe(environment.name)}: leave it out or name it.")
+    if not isinstance(environment.hidden, str):
+        raise InvalidEnvironment(
+            f'hidden must be text, such as "the mines", got {_describe(environment.hidden)}: leave it out or name it.'
+        )
     if environment.render is not None and not callable(environment.render):
         raise InvalidEnvironment(
             f"render must be a function from a state to an image, got {_describe(environment.render)}: leave it out."

@@ -4,7 +4,7 @@ The adapter calls gymnax's `step_env`, because its `step` resets at the end of a
 termination (returned by `step_env`) from its time limit (`is_truncated`), and so does the adapter. States hold no keys.
 
 Some environments have states that the observation does not show (bandits, MemoryChain). There a search that steps the
-state has more information than the policy.
+state has more information than the policy, and `Environment.hidden` names it.
 """
 
 import inspect
@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.checks import suggest_names
-from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
+from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
 from spo.installation import install_hint
 from spo.types import (
     Action,
@@ -29,6 +28,18 @@ from spo.types import (
     Task,
     TimeStep,
 )
+
+#: What a state holds and its observation does not show.
+_HIDDEN = {
+    "BernoulliBandit-misc": "the chances of the arms",
+    "DeepSea-bsuite": "which action moves right",
+    "GaussianBandit-misc": "the means of the arms",
+    "MNISTBandit-bsuite": "the label of the image",
+    "MemoryChain-bsuite": "the bits to remember",
+    "MetaMaze-misc": "the goal",
+    "PointRobot-misc": "the goal",
+    "SimpleBandit-bsuite": "the rewards of the arms",
+}
 
 
 def names() -> list[str]:
@@ -82,6 +93,7 @@ def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -
         observation_spec=observation_spec,
         action_spec=action_spec,
         render=render,
+        hidden=_HIDDEN.get(name, ""),
     )
     return Task(train=environment, evaluation=environment, model=environment)
 
@@ -95,7 +107,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     package = require("gymnax", extra="gymnax")
     registration = require("gymnax.registration", extra="gymnax")
     if name not in names():
-        raise ValueError(f"gymnax has no environment {name!r}. {suggest_names(name, names())}")
+        raise unknown_name("gymnax", f"gymnax/{name}", [f"gymnax/{known}" for known in names()])
     env, params = package.make(name)
     if not hasattr(env, "is_truncated"):
         raise ImportError(f"gymnax before 1.0 mixes time limits and ends: {install_hint('gymnax')} installs 1.0.")

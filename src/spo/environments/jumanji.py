@@ -25,8 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
 
-from spo.checks import suggest_names
-from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of
+from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 # Environments with several agents, or machines, that act at once. `jumanji` recognises them by the shape of mask and
@@ -43,6 +42,8 @@ _SEVERAL_AGENTS = frozenset(
         "search_and_rescue",
     }
 )
+#: What a state holds and its observation does not show.
+_HIDDEN = {"minesweeper": "the mines"}
 _NO_LIMIT = np.iinfo(np.int32).max
 
 
@@ -103,6 +104,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
         observation_spec=observation_spec,
         action_spec=DiscreteActions(int(np.prod(num_values))),
         render=lambda state: _draw(env, state),
+        hidden=_HIDDEN.get(name, ""),
     )
     return Task(train=environment, evaluation=environment, model=environment)
 
@@ -136,7 +138,7 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     registration = require("jumanji.registration", extra="envs")
     registered = _registered()
     if name not in registered:
-        raise ValueError(f"Jumanji has no environment {name!r}. {suggest_names(name, names())}")
+        raise unknown_name("Jumanji", f"jumanji/{name}", [f"jumanji/{known}" for known in names()])
     spec = registration._REGISTRY[registered[name]]
     constructor = registration.load(spec.entry_point)
     allowed = set(inspect.signature(constructor).parameters) | {"time_limit_is_termination"}

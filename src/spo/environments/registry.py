@@ -7,6 +7,10 @@ tiny/<name>           a few states, with known answers
 brax/<name>           Brax: continuous control
 jumanji/<name>        Jumanji: its single-agent environments
 gymnax/<name>         gymnax: its own names, such as CartPole-v1
+playground/<name>     MuJoCo Playground: tasks of the DeepMind Control Suite, such as CartpoleBalance
+pgx/<name>            Pgx: 2048 and the MinAtar games
+craftax/<name>        Craftax: classic and full
+xminigrid/<name>      XLand-MiniGrid: its own names, such as MiniGrid-DoorKey-5x5
 <module>:<function>   your own: the function returns an Environment or a Task, see `spo.environments.own`
 """
 
@@ -16,13 +20,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from spo.checks import check_arguments, check_value, suggest_names
-from spo.environments import brax, gymnax, jumanji
+from spo.environments import brax, craftax, gymnax, jumanji, pgx, playground, xminigrid
 from spo.environments._adapters import check_options
 from spo.environments.boxoban import boxoban
 from spo.environments.own import is_own, own_maker
 from spo.environments.rubiks_cube import rubiks_cube
+from spo.environments.scores import score_of
 from spo.environments.sokoban_generator import generated_sokoban
 from spo.environments.tiny import TINY_NAMES, tiny_maker
+from spo.known_environments import LIBRARIES, suggest_environments
 from spo.types import Environment, Task
 
 
@@ -76,20 +82,21 @@ def missing() -> dict[str, str]:
 
 def is_built_in(name: str) -> bool:
     """True if this package implements the environment, False if it adapts another library's."""
-    return name.partition("/")[0] not in _LIBRARIES
+    return name.partition("/")[0] not in LIBRARIES
 
 
 class Description(NamedTuple):
-    """Specs and time limit of an environment. Its `environment` is not meant to be played."""
+    """Specs, time limit and score of an environment. Its `environment` is not meant to be played."""
 
     environment: Environment
     time_limit: int | None  # in steps; None: no limit
+    score: str  # the number that people report
 
 
 def describe(name: str) -> Description:
     """Describes the environment that `make(name)` returns for training. It loads no data and runs no step."""
     family, member = _find(name)
-    return Description(family.preview(member), family.time_limit(member))
+    return Description(family.preview(member), family.time_limit(member), score_of(name))
 
 
 def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Task]) -> None:
@@ -104,11 +111,11 @@ def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Ta
 def _find(name: str) -> tuple["_Family", str]:
     family, slash, member = name.partition("/")
     if family not in _FAMILIES:
-        raise ValueError(f"There is no environment {name!r}. {suggest_names(name, names())}")
-    if slash and family in _LIBRARIES:
+        raise ValueError(f"There is no environment {name!r}. {suggest_environments(name)}")
+    if slash and family in LIBRARIES:
         return _FAMILIES[family], member  # the adapter checks the name, and has the better error message
-    if name not in _names_of(family):
-        raise ValueError(f"There is no environment {name!r}. {suggest_names(name, _names_of(family))}")
+    if name not in (known := _names_of(family)):
+        raise ValueError(f"There is no environment {name!r}. {suggest_names(name, known)}")
     return _FAMILIES[family], member
 
 
@@ -155,7 +162,6 @@ def _preview_sokoban(_: str) -> Environment:
     return generated_sokoban(num_levels=1, num_evaluation_levels=1).train
 
 
-_LIBRARIES = ("brax", "jumanji", "gymnax")
 _FAMILIES = {
     "rubiks_cube": _make_family(lambda: ("",), lambda _: rubiks_cube),
     "sokoban": _make_family(lambda: ("generated",), lambda _: generated_sokoban, preview=_preview_sokoban),
@@ -174,6 +180,21 @@ _FAMILIES = {
     ),
     "gymnax": _make_family(
         gymnax.names, lambda member: functools.partial(gymnax.gymnax, member), time_limit=gymnax.time_limit
+    ),
+    "playground": _make_family(
+        playground.names,
+        lambda member: functools.partial(playground.playground, member),
+        time_limit=playground.time_limit,
+    ),
+    "pgx": _make_family(pgx.names, lambda member: functools.partial(pgx.pgx, member)),
+    "craftax": _make_family(
+        craftax.names, lambda member: functools.partial(craftax.craftax, member), time_limit=craftax.time_limit
+    ),
+    "xminigrid": _make_family(
+        xminigrid.names,
+        lambda member: functools.partial(xminigrid.xminigrid, member),
+        preview=xminigrid.preview,
+        time_limit=xminigrid.time_limit,
     ),
 }
 
