@@ -32,6 +32,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def check_target(path: Path) -> None:
+    """Raises ValueError if no file can be written to this path, before the work whose result it receives."""
+    if not path.parent.is_dir():
+        raise ValueError(f"There is no folder {path.parent} for {path.name!r}: create it first.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path} can't be written: change its permissions, or name another file.")
+
+
 def sync_folder(path: Path) -> None:
     """Waits until the names in a folder are on the disk, where the file system can do that."""
     with contextlib.suppress(OSError):

@@ -227,6 +227,14 @@ def test_evaluate_needs_an_episode(run: Path, capsys, episodes):
     assert (result.code, "--seed must lie between 0 and" in result.err) == (2, True)
 
 
+def test_evaluate_refuses_a_file_that_cannot_be_written_before_it_starts(run: Path, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "evaluate_in_parts", lambda *_, **__: pytest.fail("episodes are played"))
+    for out, words in ((tmp_path / "nope" / "x", "There is no folder"), (tmp_path, "is a folder: name a file")):
+        answer = spo_command(capsys, "evaluate", str(run), "--episodes", "8", "--out", str(out))
+        assert answer.code == 2
+        assert words in answer.err
+
+
 @pytest.mark.parametrize("settings", [EvaluationConfig(greedy=True, use_search=False), EvaluationConfig()])
 def test_evaluate_acts_as_in_the_evaluations_of_the_run(run: Path, capsys, monkeypatch, tmp_path, settings):
     """Unless an option says otherwise: the two results are compared with each other."""

@@ -26,6 +26,7 @@ def evaluate(*arguments: str) -> None:
     """Evaluate a saved run, with any search budget: `spo evaluate RUN --search.horizon 8 --task.eval-scrambles 10`."""
     import tyro
 
+    from spo import files
     from spo.checks import PositiveInt, Seed, check_value
     from spo.cli import options
     from spo.cli.parsing import parse
@@ -47,6 +48,8 @@ def evaluate(*arguments: str) -> None:
         raise ValueError(f"Name the run first: spo evaluate {chosen.run} ...")
     check_value("--episodes", chosen.episodes, PositiveInt)
     check_value("--seed", chosen.seed, Seed)
+    if chosen.out is not None:
+        files.check_target(chosen.out)
     result = _evaluate(chosen, others)
     _print_result(result, chosen)
     if chosen.out is not None:
