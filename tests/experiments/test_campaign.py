@@ -46,6 +46,34 @@ def test_a_claim_at_the_core_scale_reads_stored_runs_only(tmp_path: Path, monkey
     assert parts == {"per step": "held", "per second": "held"}
 
 
+def test_boxoban_is_also_judged_on_levels_as_hard_as_those_of_training(tmp_path: Path):
+    solved = {"spo": [0.8, 0.81, 0.82, 0.83], "ppo": [0.3, 0.31, 0.32, 0.33], "gumbel_alphazero": [0.9] * 4}
+    folders = {"rubiks_cube-spo": tmp_path / "cube"}
+    for name, values in solved.items():
+        folder = folders[f"boxoban-{name}"] = write_run(tmp_path / name, [0.0, 0.1], algorithm=name)
+        (folder / discrete.VALID_FILE).write_text(json.dumps({"per_seed": {"solved": values}}))
+    [finding] = discrete.find_valid(folders)
+    assert (finding.part, finding.verdict) == ("Boxoban on unfiltered-valid", "held")
+    assert finding.part in discrete.CLAIM.parts
+    assert "ppo 31.5%" in finding.sentence
+    assert "Not part of the claim" in finding.sentence
+    assert discrete.find_valid({"rubiks_cube-spo": tmp_path / "cube"}) == []
+
+
+def test_small_runs_that_are_compared_have_the_same_noise_and_trust_region():
+    setup = _claims.Setup(discrete.CLAIM, "cpu", Path(), Path())
+    configs = {run.algorithm: run.config for run in discrete.runs(setup).values()}
+    for field, algorithms in (
+        ("root_exploration_weight", ("spo", "alphazero")),
+        ("dirichlet_alpha", ("spo", "alphazero")),
+        ("kl_bound", ("spo", "mpo", "vmpo")),
+        ("initial_multiplier", ("spo", "mpo", "vmpo")),
+    ):
+        assert len({getattr(configs[name], field) for name in algorithms}) == 1, field
+        assert not [name for name in configs if hasattr(configs[name], field) and name not in algorithms], field
+    assert configs["spo"].trust_region
+
+
 def test_only_records_of_finished_runs_are_stored_with_six_digits(tmp_path: Path):
     experiment = SimpleNamespace(task="boxoban/unfiltered", task_options={}, algorithm="spo")
     folder = write_run(tmp_path / "runs" / "one", [0.0, 1 / 3])
