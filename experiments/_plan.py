@@ -15,8 +15,8 @@ CLAIMS = ("discrete", "continuous", "training_scaling", "temperatures", "kl_targ
 TUNED_RUN = ROOT / "results" / "runs" / "h200" / "spo_rubiks_cube_tuned"
 MAX_SECONDS = 540.0
 """Seconds after which some runs stop, if they have the GPU for themselves."""
-UNKNOWN_SECONDS = 300.0
-"""Expected seconds of a run whose speed was never measured."""
+UNKNOWN_SPEED = 1e4
+"""Environment steps per second of a run whose speed was never measured."""
 
 
 def planned_runs(scale: str = "core") -> dict[str, Any]:
@@ -52,21 +52,18 @@ def lacks_levels(experiment: Any) -> bool:
     return experiment.task == "boxoban/unfiltered" and not (data_folder() / "boxoban" / "hard").exists()
 
 
-def expected_seconds(experiment: Any) -> float | None:
-    """Returns the seconds of training of all seeds on an H200, if a speed is known.
+def expected_seconds(experiment: Any) -> float:
+    """Returns the seconds of training of all seeds on an H200.
 
     Seeds are taken to cost as much as one after another. The speed of a baseline on another Brax environment than Ant
     is estimated by that of SPO, and that of another search budget by the simulated steps.
     """
-    speed = _speed(experiment)
-    bound = max_seconds(experiment)
-    if speed is None:
-        return bound if math.isfinite(bound) else None
+    speed = known_speed(experiment) or UNKNOWN_SPEED
     seconds = experiment.steps * experiment.num_seeds / speed
     search = getattr(experiment.config, "search", None)
     if search is not None and not is_tuned(experiment):
         seconds *= (1 + search.num_particles * search.horizon / 64) / 2  # half of the time is the search's
-    return min(seconds, bound)
+    return min(seconds, max_seconds(experiment))
 
 
 def max_seconds(experiment: Any) -> float:
@@ -75,8 +72,8 @@ def max_seconds(experiment: Any) -> float:
     return MAX_SECONDS if slow or experiment.task == "boxoban/unfiltered" else math.inf
 
 
-def _speed(experiment: Any) -> float | None:
-    """Returns environment steps per second of one seed."""
+def known_speed(experiment: Any) -> float | None:
+    """Returns environment steps per second of one seed, if they were measured or can be estimated."""
     speeds, (task, algorithm) = stored_speeds(), (experiment.task, experiment.algorithm)
     if is_tuned(experiment):
         tuned = json.loads((TUNED_RUN / "summary.json").read_text("utf-8"))["env_steps_per_second"]

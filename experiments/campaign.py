@@ -25,9 +25,9 @@ from typing import Any
 
 from _claims import ROOT
 from _plan import (
-    UNKNOWN_SECONDS,
     expected_seconds,
     further_evaluations,
+    known_speed,
     lacks_levels,
     max_seconds,
     planned_runs,
@@ -69,8 +69,8 @@ def print_status(runs: dict[str, Any], folder: pathlib.Path, target: pathlib.Pat
         state = "stored" if is_done(experiment, target / name) else "missing" if name in missing else "trained"
         if state == "missing" and (folder / name / "config.json").exists():
             state = "started"
-        left += (seconds or UNKNOWN_SECONDS) if name in missing else 0
-        cost = "speed unknown" if seconds is None else f"{seconds:,.0f} s"
+        left += seconds if name in missing else 0
+        cost = f"{seconds:,.0f} s{'' if known_speed(experiment) else ' or less, never timed'}"
         print(f"{state:8} {name:45} {experiment.num_seeds} x {experiment.steps:<8.2g} {cost}")
     sizes = [path.stat().st_size for name in runs if (path := target / name / "metrics.jsonl").exists()]
     print(f"Left: {len(missing)} of {len(runs)} runs, about {left:,.0f} s of training, without compilation.")
@@ -110,7 +110,7 @@ def next_programs(runs: dict[str, Any], folder: pathlib.Path, target: pathlib.Pa
 
 def seconds_left(experiment: Any, folder: pathlib.Path) -> float:
     """Returns the expected seconds of what is left of a run."""
-    seconds = expected_seconds(experiment) or UNKNOWN_SECONDS
+    seconds = expected_seconds(experiment)
     metrics = folder / "metrics.jsonl"
     done = [record["env_steps"] for record in read_records(metrics)] if metrics.exists() else []
     return seconds * max(0.0, 1 - max(done, default=0) / experiment.steps)
