@@ -372,7 +372,7 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
     "mpo": {"num_envs": ENVS, "critic_learning_rate": {"continuous": 1e-4}, "q_targets": "gae"},
     "alphazero": {
         "num_envs": ENVS,
-        "dirichlet_alpha": 0.03,
+        "dirichlet_alpha": 0.3,
         "root_exploration_weight": 0.25,
         "entropy_coefficient": 0.0,
         "tree_library": "spo",

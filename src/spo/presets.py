@@ -168,7 +168,7 @@ _SMALL: dict[str, Any] = {
         kl_bound=0.05,
         initial_multiplier=0.1,
     ),
-    "alphazero": AlphaZeroConfig(**_SMALL_TREE_SEARCH, dirichlet_alpha=0.3),
+    "alphazero": AlphaZeroConfig(**_SMALL_TREE_SEARCH),
     "gumbel_alphazero": GumbelAlphaZeroConfig(**_SMALL_TREE_SEARCH),
     "sampled_alphazero": SampledAlphaZeroConfig(**_SMALL_TREE_SEARCH, num_samples=12, entropy_coefficient=0.0),
     "smc_ent": SMCEntConfig(

@@ -31,7 +31,7 @@ from spo.types import DiscreteActions, PRNGKey
 class AlphaZeroConfig(ExpertIterationConfig):
     """Hyper-parameters of AlphaZero. Defaults are the paper's (table "Hyperparameters for AlphaZero and PPO")."""
 
-    dirichlet_alpha: PositiveFloat = 0.03
+    dirichlet_alpha: PositiveFloat = 0.3
     """Concentration of the exploration noise. A small value puts the noise on few actions."""
     root_exploration_weight: UnitInterval = 0.25
     """Share of random noise in the search's prior over first actions, in training only. 0: none."""
