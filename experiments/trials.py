@@ -4,7 +4,8 @@
     python experiments/trials.py --run dirichlet_alpha     train the trials of this question, then write the answer
 
 The score of a seed is the share of solved cubes with drawn actions, as the mean over the evaluations after the first.
-The option with the highest mean over five seeds is chosen. The answers are in results/trials/QUESTION.json.
+The option with the highest mean over five seeds is chosen, and the first one if several have it. The answers are in
+results/trials/QUESTION.json.
 """
 
 import argparse
@@ -45,7 +46,7 @@ QUESTIONS = {
         "alphazero",
         {f"{alpha:g}": {"dirichlet_alpha": alpha, "root_exploration_weight": 0.25} for alpha in (0.03, 0.3)},
     ),
-    "mpo_targets": Question("mpo", {name: {"q_targets": name} for name in ("retrace", "gae")}),
+    "mpo_targets": Question("mpo", {name: {"q_targets": name} for name in ("gae", "retrace")}),
     "small_spo": Question("spo", {"as all": dict(ALIKE), "preset default": {}}),
 }
 
