@@ -157,7 +157,8 @@ def test_mctx_finds_the_same(name: str):
 
     def run(library: str) -> TreeSearchOutput:
         search = functools.partial(SEARCHES[name], num_simulations=12, gamma=GAMMA, library=library)
-        return jax.jit(lambda key: search(key, table.root([0, 1]), table.model))(jax.random.key(4))
+        output = jax.jit(lambda key: search(key, table.root([0, 1]), table.model))(jax.random.key(4))
+        return output._replace(tree=None)  # the libraries number its nodes in another order
 
     with jax.numpy_rank_promotion("allow"):  # mctx promotes ranks
         for ours, theirs in zip(jax.tree.leaves(run("spo")), jax.tree.leaves(run("mctx")), strict=True):
