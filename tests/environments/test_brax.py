@@ -13,6 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:There are no graphics devices:UserWarning"),
 ]
 
+from spo.environments._adapters import mujoco_warnings_to_log  # noqa: E402
 from spo.environments.brax import brax, names, render_html  # noqa: E402
 from spo.types import ContinuousActions  # noqa: E402
 
@@ -49,6 +50,18 @@ class Pendulum:
 @pytest.fixture(scope="module")
 def pendulum():
     return Pendulum()
+
+
+def test_warnings_of_mujoco_are_logged_and_leave_no_file(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    brax("halfcheetah")
+    assert list(tmp_path.iterdir()) == []
+    mujoco = pytest.importorskip("mujoco")
+    model = "<mujoco><compiler settotalmass='1'/><worldbody><body><geom size='1'/></body></worldbody></mujoco>"
+    with mujoco_warnings_to_log():
+        mujoco.MjModel.from_xml_string(model)
+    assert list(tmp_path.iterdir()) == []
+    assert "settotalmass" in caplog.text
 
 
 def _play(env, key):

@@ -69,6 +69,18 @@ def output_to_log(package: str) -> Iterator[None]:
                 LOG.warning("%s printed: %s", package, lines.strip())
 
 
+@contextlib.contextmanager
+def mujoco_warnings_to_log() -> Iterator[None]:
+    """Sends MuJoCo's warnings to the same logger. By itself it appends them to MUJOCO_LOG.TXT in the current folder."""
+    mujoco = importlib.import_module("mujoco")
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: LOG.warning("mujoco: %s", text))
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(handler)
+
+
 def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) -> None:
     """Raises ValueError with the allowed options if `given` has another one."""
     allowed = sorted(allowed)

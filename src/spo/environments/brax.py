@@ -30,6 +30,7 @@ from spo.environments._adapters import (
     cast_like,
     check_options,
     jit_foreign,
+    mujoco_warnings_to_log,
     output_to_log,
     require,
     specs_of,
@@ -186,7 +187,10 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     allowed = {parameter for constructor in constructors for parameter in _named_parameters(constructor)}
     check_options(f"brax/{name}", options, allowed - {"sys"} | {"time_limit", "backend", "physics"})
     try:
-        with output_to_log("brax"):  # MuJoCo reports what it would like to see changed in Brax's files
+        with (
+            mujoco_warnings_to_log(),
+            output_to_log("brax"),
+        ):  # MuJoCo reports what it would like to see changed in Brax's files
             return brax_envs.get_environment(name, backend=backend, **options)
     except ValueError as error:
         raise ValueError(

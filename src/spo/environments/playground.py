@@ -23,6 +23,7 @@ from spo.environments._adapters import (
     cast_like,
     check_options,
     jit_foreign,
+    mujoco_warnings_to_log,
     output_to_log,
     require,
     specs_of,
@@ -132,7 +133,10 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     limit = int(config.episode_length) if time_limit is None else time_limit
     if limit < 1:
         raise ValueError(f"An episode needs at least one step, got time_limit={limit}: use 1 or more.")
-    with output_to_log(_MODULE):  # MuJoCo reports what it would like to see changed in Playground's files
+    with (
+        mujoco_warnings_to_log(),
+        output_to_log(_MODULE),
+    ):  # MuJoCo reports what it would like to see changed in Playground's files
         return _suite().load(name, config_overrides={**options, "impl": "jax"}), limit
 
 

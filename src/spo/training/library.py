@@ -42,7 +42,7 @@ class Settings(TypedDict, total=False):
     """Settings of `train` that most calls leave out."""
 
     evaluation: EvaluationConfig  # number and length of the evaluations
-    num_devices: int | None  # devices that share the work, 1 by default; None: all
+    num_devices: int | None  # devices that share the work, 1 by default; None: all, the default of `spo train`
     task_options: dict[str, Any]  # options of an environment that is given by name
     logs_per_evaluation: int  # records of training metrics from one evaluation to the next
     skip_nonfinite_updates: bool  # skip updates that are not finite, instead of stopping at the first
