@@ -63,6 +63,8 @@ LayerCount: TypeAlias = Annotated[PositiveInt, at_most(1000)]
 Multiplicity: TypeAlias = Annotated[PositiveInt, at_most(2**20)]
 #: Steps that are compiled one after the other.
 LoopLength: TypeAlias = Annotated[PositiveInt, at_most(100_000)]
+#: A port of TCP; 0 stands for any free one.
+Port: TypeAlias = Annotated[int, Check(lambda value: 0 <= value <= 65_535, "must lie between 0 and 65535")]
 #: A random seed.
 Seed: TypeAlias = Annotated[int, Check(lambda value: 0 <= value <= MAX_SEED, f"must lie between 0 and {MAX_SEED}")]
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from spo.inspection.episode import Origin
     from spo.inspection.subject import Subject
 
+#: The code of a shell for Ctrl-C.
+INTERRUPTED = 130
 INSPECT_WITHOUT_RUN = (
     "Write one episode of a saved run and all of its decisions as a page: `spo inspect RUN ...`, with the run first. "
     "`spo inspect RUN --help` lists the options of a run, with its own settings as defaults."
@@ -18,10 +22,10 @@ INSPECT_WITHOUT_RUN = (
 
 
 def inspect(*arguments: str) -> None:
-    """Write a page that shows how a saved run decides, with any search budget: `spo inspect RUN --out page.html`."""
+    """Write or serve a page that shows how a saved run decides: `spo inspect RUN`, or `spo inspect RUN --serve`."""
     import tyro
 
-    from spo.checks import PositiveInt, Seed, check_value
+    from spo.checks import Port, PositiveInt, Seed, check_value
     from spo.cli import options
     from spo.cli.parsing import parse
     from spo.training.run_folder import load_experiment
@@ -42,7 +46,12 @@ def inspect(*arguments: str) -> None:
         raise ValueError(f"Name the run first: spo inspect {chosen.run} ...")
     check_value("--max-steps", chosen.max_steps, PositiveInt)
     check_value("--seed", chosen.seed, Seed)
-    _write(chosen, *load_subject(chosen, others))
+    check_value("--port", chosen.port, Port)
+    subject, origin = load_subject(chosen, others)
+    if chosen.serve:
+        _serve(chosen, subject, origin)
+    else:
+        _write(chosen, subject, origin)
 
 
 def load_subject(chosen: "InspectOptions", other_task_options: dict[str, Any]) -> tuple["Subject", "Origin"]:
@@ -80,6 +89,26 @@ def _write(chosen: "InspectOptions", subject: "Subject", origin: "Origin") -> No
     num_decisions = sum(step["decision"] is not None for step in document["steps"])
     size = chosen.out.stat().st_size / 1e6
     print(f"Wrote {chosen.out}: {num_decisions} decisions, {size:.1f} MB. Open it in a browser.")
+
+
+def _serve(chosen: "InspectOptions", subject: "Subject", origin: "Origin") -> None:
+    from spo.inspection.server import Server, serve
+    from spo.inspection.session import Session
+
+    def make_session() -> Session:
+        return Session(subject, origin, chosen.seed)
+
+    server = Server(make_session, port=chosen.port, is_compiling=lambda: subject.compiling)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.server_close)
+        print("Compiling the search ...", file=sys.stderr, flush=True)
+        make_session().answer("/api/session", {})  # so that the first page opens at once
+        print(f"Open {server.address} in a browser. Ctrl-C ends the server.", flush=True)
+        ended = serve(server)
+    print("The server has ended.", flush=True)
+    if not ended:  # a compilation can't be interrupted, and Python would wait for it
+        os._exit(INTERRUPTED)
+    raise SystemExit(INTERRUPTED)
 
 
 @contextlib.contextmanager

@@ -272,6 +272,10 @@ class InspectOptions(SavedRunOptions):
     """Number of the agent that decides. A run trains one for each random seed; they are counted from 0."""
     max_steps: int = 200
     """Most steps that are shown of the episode."""
+    serve: bool = False
+    """Serve the page live until Ctrl-C, on this computer only: settings can be changed and actions played by hand."""
+    port: int = 0
+    """Port of the live page. 0: any free one."""
 
 
 Options = TypeVar("Options", bound=SavedRunOptions)

@@ -15,7 +15,7 @@ actions are continuous, always as the environment takes it.
     seed        random seed of the episode
     steps       [step]: the start of the episode and the state after each action
     pictures    {name: picture}
-    live        absent in a file. On the live page {starts: null | {label, low, high}}
+    live        absent in a file. On the live page {starts: null | {label, low, high}, session: name}
 
     picture     {kind: "png", png: base64, width, height} | {kind: "cube" | "sokoban", size, cells: one digit per cell}
     step        {index, picture: name | null, observation: null | [{name, shape, values | null}], mask: null | [bool],
@@ -39,7 +39,8 @@ actions are continuous, always as the environment takes it.
 # The live page
 
 The page is served at `/?token=TOKEN`. Its document has the field `live`. All requests are POST with a JSON object and
-the header `X-Spo-Token: TOKEN`. Answers are JSON objects. A refused request has a status of 400 or more and the answer
+the headers `X-Spo-Token: TOKEN` and `X-Spo-Session: live.session`: each page that is opened has an episode of its own.
+Answers are JSON objects. A refused request has a status of 400 or more and the answer
 `{"error": sentence}`.
 
     /api/session  {}                                     the whole document, as at the start of the page

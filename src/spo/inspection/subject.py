@@ -4,6 +4,7 @@ A decision is a pure function of the agent, the state, the random seed and the s
 page call the same function, so they show the same search.
 """
 
+import collections
 import functools
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from spo.training.experiment import Experiment
 from spo.training.trainer import Trainer
 from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
 
+#: Programs that are kept. A further one replaces the one that was used least recently.
+MAX_PROGRAMS = 64
 #: Samples of a continuous policy, for its marginal densities.
 NUM_POLICY_SAMPLES = 2048
 
@@ -56,7 +59,8 @@ class Subject:
         self.task: Task = Trainer(experiment).task
         self.environment = self.task.evaluation
         self.own_settings = own_settings(experiment)
-        self._programs: dict[Any, Callable[..., Decided]] = {}
+        self.compiling = False  # True while `decide` compiles a program, for readers in other threads
+        self._programs: collections.OrderedDict[Any, Callable[..., Decided]] = collections.OrderedDict()
         self._reset = jax.jit(self.environment.reset)
         self._step = jax.jit(self.environment.step)
 
@@ -84,6 +88,7 @@ class Subject:
         program = self._programs.get(_static(settings))
         if program is None:
             program = self._compile(settings, arguments)
+        self._programs.move_to_end(_static(settings))
         compiled = time.perf_counter()
         decided = jax.device_get(program(*arguments))
         return decided, Timing(time.perf_counter() - compiled, compiled - start)
@@ -98,12 +103,18 @@ class Subject:
         return jnp.asarray(action, jnp.int32 if discrete else jnp.float32)
 
     def _compile(self, settings: Settings, arguments: tuple[Any, ...]) -> Callable[..., Decided]:
-        algorithm = Trainer(apply_settings(self.experiment, settings)).algorithm
-        program = functools.partial(
-            decide, algorithm, use_search=settings.get("use_search", False), greedy=settings["greedy"]
-        )
-        compiled = jax.jit(program).lower(*arguments).compile()
+        self.compiling = True
+        try:
+            algorithm = Trainer(apply_settings(self.experiment, settings)).algorithm
+            program = functools.partial(
+                decide, algorithm, use_search=settings.get("use_search", False), greedy=settings["greedy"]
+            )
+            compiled = jax.jit(program).lower(*arguments).compile()
+        finally:
+            self.compiling = False
         self._programs[_static(settings)] = compiled
+        if len(self._programs) > MAX_PROGRAMS:
+            self._programs.popitem(last=False)
         return compiled
 
 

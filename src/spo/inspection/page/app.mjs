@@ -166,7 +166,7 @@ function addTheme(page) {
 function addLive(page) {
   const { data, parts } = page;
   const token = new URLSearchParams(window.location.search).get("token") ?? "";
-  const requests = connect(token, (text) => showStatus(parts.status, text));
+  const requests = connect(token, data.live.session ?? "", (text) => showStatus(parts.status, text));
   const first = makeControls(data.controls, data.settings, data.seed, "Settings of the search");
   const second = makeControls(data.controls, data.settings, data.seed, "Settings of the second search");
   let busy = false;

@@ -6,10 +6,11 @@ import { element, replace } from "./dom.mjs";
 const PATIENCE = 250;
 
 /** Returns functions that send requests, one at a time. `onWait(text | null)` is told that an answer takes long. */
-export function connect(token, onWait) {
+export function connect(token, session, onWait) {
   const post = async (path, body) => {
     const response = await fetch(path, {
-      method: "POST", headers: { "Content-Type": "application/json", "X-Spo-Token": token }, body: JSON.stringify(body),
+      method: "POST", body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json", "X-Spo-Token": token, "X-Spo-Session": session },
     });
     const answer = await response.json().catch(() => ({ error: `The server answered with status ${response.status}.` }));
     if (!response.ok) throw new Error(answer.error ?? `The server answered with status ${response.status}.`);
