@@ -115,11 +115,11 @@ def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
     _, folder, _ = requested.pop()
     assert folder.parent == Path("runs")
     assert folder.name.startswith("brax-ant-spo-20")
-    switches = ("--deterministic", "--quiet", "--wandb", "cubes")
+    switches = ("--deterministic", "--quiet", "--wandb", "cubes", "--checkpoint-seconds", "9")
     spo_command(capsys, "train", "--run", str(tmp_path / "x"), "--from", "learner.npz", *switches)
     _, folder, options = requested.pop()
     assert folder == tmp_path / "x"
-    expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True}
+    expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True, "checkpoint_seconds": 9.0}
     assert options == expected | {"quiet": True, "wandb": "cubes", "distributed": False}
 
 

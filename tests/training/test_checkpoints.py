@@ -284,6 +284,36 @@ def test_the_checksum_of_the_metrics_is_continued(tmp_path: Path):
             checkpointer.latest = before._replace(progress=before.progress._replace(metrics_crc32=None))
 
 
+def test_checkpoints_after_evaluations_take_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """One is written after an evaluation if it takes at most 5 % of the time since the last, and after 60 s.
+
+    Writing takes 1 s here. Before the first one, its time is guessed to be half a second.
+    """
+    now, saved = [0.0], []
+    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(
+        checkpoints, "save", lambda _, state: saved.append(state.progress.iteration) or checkpoints.Saved(1, 1.0)
+    )
+    checkpointer = checkpoints.Checkpointer(tmp_path, None, None, lambda _: None)
+    for iteration, seconds, is_evaluated in (
+        (0, 11.0, True),  # nothing is learned yet
+        (1, 11.0, False),
+        (2, 11.0, True),  # saved
+        (3, 20.0, True),  # too early
+        (4, 31.5, True),  # saved
+        (5, 90.0, False),
+        (6, 92.0, False),  # saved
+    ):
+        now[0] = seconds
+        checkpointer.update(make_run_state(iteration), is_evaluated=is_evaluated)
+    assert saved == [2, 4, 6]
+    checkpointer = checkpoints.Checkpointer(tmp_path, None, 200.0, lambda _: None)
+    for iteration, seconds in ((7, 100.0), (8, 291.0), (9, 293.0)):  # the time that the caller has chosen
+        now[0] = seconds
+        checkpointer.update(make_run_state(iteration), is_evaluated=True)
+    assert saved == [2, 4, 6, 9]
+
+
 def test_a_copy_under_another_number_is_not_used(tmp_path: Path, two_checkpoints: Path):
     folder = shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
     shutil.copytree(folder / "1", folder / "3")

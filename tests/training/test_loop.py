@@ -15,7 +15,7 @@ import pytest
 from spo import environments
 from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
-from spo.training import loop
+from spo.training import checkpoints, loop
 from spo.training.loop import train
 from spo.training.records import NonFiniteError, episode_metrics
 from spo.training.run_folder import RunFolder, export_learner
@@ -239,6 +239,21 @@ def test_refused_settings_leave_no_folder(whole_run: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="is no exported learner, or not all of one"):
         train(tiny_experiment(), folder, start_from=source)
     assert not folder.exists()
+
+
+# --- Checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_has_the_state_of_its_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By default a checkpoint follows each evaluation, if it is cheap. Here it always is."""
+    monkeypatch.setattr(checkpoints, "_LARGEST_SHARE", math.inf)
+    saved: list[int] = []
+    save = checkpoints.save
+    monkeypatch.setattr(
+        checkpoints, "save", lambda folder, state: saved.append(state.progress.iteration) or save(folder, state)
+    )
+    train(tiny_experiment(), tmp_path / "run")
+    assert saved == [4, 8, 12]
 
 
 # --- Start from an exported learner -----------------------------------------------------------------------------------

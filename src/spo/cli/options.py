@@ -18,7 +18,7 @@ from tyro.conf import Positional, arg
 
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
-from spo.checks import PositiveInt, check_fields
+from spo.checks import NonNegativeFloat, PositiveInt, check_fields
 from spo.environments import registry
 from spo.environments.own import option_types
 from spo.training.experiment import Experiment
@@ -61,6 +61,9 @@ class TrainOptions:
     start_from: Annotated[Path | None, arg(name="from")] = None
     """File written by `spo export`: start with its learned parameters and its network. Without a preset, the other
     settings are those of the file too."""
+    checkpoint_seconds: NonNegativeFloat | None = None
+    """Least time between two checkpoints. None: 60, and after an evaluation less, if writing takes at most 5 % of the
+    time. A run that is killed continues from the last one."""
     deterministic: bool = False
     """Give the same bits in every run on a GPU too, by slower operations. A CPU always gives the same bits."""
     distributed: bool = False
@@ -70,6 +73,9 @@ class TrainOptions:
     wandb: str | None = None
     """Project of Weights & Biases that receives the metrics as well."""
     experiment: Annotated[ExperimentOptions, arg(name="")]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def make_experiment_options(experiment: Experiment) -> ExperimentOptions:

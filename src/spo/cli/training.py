@@ -48,6 +48,7 @@ def train(*arguments: str) -> None:
         folder,
         resume=bool(resume),
         start_from=chosen.start_from,
+        checkpoint_seconds=chosen.checkpoint_seconds,
         deterministic=chosen.deterministic,
         quiet=chosen.quiet,
         wandb=chosen.wandb,
@@ -61,6 +62,7 @@ def run(
     *,
     resume: bool = False,
     start_from: Path | None = None,
+    checkpoint_seconds: float | None = None,
     deterministic: bool = False,
     quiet: bool = False,
     wandb: str | None = None,
@@ -86,6 +88,7 @@ def run(
             sinks=sinks,
             resume=resume,
             start_from=start_from,
+            checkpoint_seconds=checkpoint_seconds,
             deterministic=deterministic,
         )
     except KeyboardInterrupt:

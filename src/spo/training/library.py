@@ -10,7 +10,7 @@ from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import default_config, name_algorithm
 from spo.algorithms.spo import SPOConfig
-from spo.checks import check_value, shorten
+from spo.checks import NonNegativeFloat, check_value, shorten
 from spo.environments.own import call_maker, to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
@@ -48,7 +48,7 @@ class Settings(TypedDict, total=False):
     skip_nonfinite_updates: bool  # skip updates that are not finite, instead of stopping at the first
     start_from: str | Path | None  # file of a saved agent, whose parameters are the first ones; needs `run`
     deterministic: bool  # the same bits in every run on a GPU too, by slower operations
-    checkpoint_seconds: float  # the least time between two checkpoints; 60 by default
+    checkpoint_seconds: NonNegativeFloat | None  # least time between two checkpoints; None: see docs/training.md
 
 
 def train(
@@ -187,7 +187,7 @@ def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, A
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
         raise ValueError(f"spo.train has no argument {', '.join(unknown)}: besides the usual ones it takes {known}.")
-    kinds = get_type_hints(Settings)
+    kinds = get_type_hints(Settings, include_extras=True)
     for name, value in settings.items():
         check_value(name, value, kinds[name])
     of_loop = {name: value for name, value in settings.items() if name in ("deterministic", "checkpoint_seconds")}

@@ -68,7 +68,7 @@ def run(
     sinks: Sequence[Sink] = (),
     *,
     callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float | None = None,
     started_at: float | None = None,
 ) -> RunState:
     """Trains to the end of the schedule, evaluates the best parameters and returns the final state.
@@ -79,7 +79,7 @@ def run(
         continues from the last checkpoint in it, if there is one. None: the run is in memory only.
       sinks: receivers of records and messages.
       callbacks: functions that are called after each interval, in process 0. Each can stop the run.
-      checkpoint_seconds: the least time between two checkpoints.
+      checkpoint_seconds: the least time between two checkpoints. None: see `Checkpointer`.
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
     check_metric_names(trainer.task)
@@ -125,7 +125,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     resume: bool = False,
     start_from: Path | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float | None = None,
     deterministic: bool = False,
 ) -> dict[str, Any]:
     """Runs an experiment in a folder to its end and returns the summary, which is also in summary.json.
@@ -139,7 +139,7 @@ def train(
       resume: continue from the last checkpoint. On the same machine, the run ends with the same bits as a run that was
         never interrupted.
       start_from: an exported learner, whose parameters are the first ones. The replay is empty at first.
-      checkpoint_seconds: the least time between two checkpoints.
+      checkpoint_seconds: the least time between two checkpoints. None: see `Checkpointer`.
       deterministic: use only those GPU operations that give the same bits every time. They are slower. A CPU always
         gives the same bits.
 
@@ -219,22 +219,30 @@ def _train_to_end(
         if state.progress.stopped:
             break
         state = _train(trainer, state, log)
-        if schedule.evaluates_after(interval):
+        is_evaluated = schedule.evaluates_after(interval)
+        if is_evaluated:
             state = _evaluate(trainer, state, log)
         stopped = _call_back(callbacks, log)
-        if stopped and not schedule.evaluates_after(interval):
+        if stopped and not is_evaluated:
             state = _evaluate(trainer, state, log)
         state = state._replace(progress=state.progress._replace(stopped=stopped))
-        _update(checkpointer, state, agreement, is_last=stopped or interval == schedule.num_intervals)
+        is_last = stopped or interval == schedule.num_intervals
+        _update(checkpointer, state, agreement, is_last, is_evaluated)
     return state
 
 
-def _update(checkpointer: Checkpointer, state: RunState, agreement: Agreement, is_last: bool = False) -> None:
+def _update(
+    checkpointer: Checkpointer,
+    state: RunState,
+    agreement: Agreement,
+    is_last: bool = False,
+    is_evaluated: bool = False,
+) -> None:
     """Passes on a complete state, which is saved if it is time. Raises the exception of a signal to any process."""
     listener = agreement.listener
     with agreement.passing_on(state.progress.iteration):
         with listener.postponed():
-            checkpointer.update(state, is_last)
+            checkpointer.update(state, is_last, is_evaluated)
         number = processes.max_over_processes(listener.number or 0)
         if number:
             listener.number, listener.agreed = number, True
@@ -378,7 +386,7 @@ def _file_sinks(folder: RunFolder | None) -> list[Sink]:
     return [] if folder is None else [JsonLines(folder.metrics_path), TensorBoard(folder.tensorboard_path)]
 
 
-def _make_checkpointer(folder: RunFolder | None, seconds_between: float, sink: Sink) -> Checkpointer:
+def _make_checkpointer(folder: RunFolder | None, seconds_between: float | None, sink: Sink) -> Checkpointer:
     if folder is None:
         return Checkpointer(None, None, seconds_between, sink.message)
     return Checkpointer(folder.checkpoints_path, folder.metrics_path, seconds_between, sink.message)
