@@ -37,6 +37,7 @@ from spo.training.records import (
 )
 from spo.training.run_folder import RunFolder, write_json
 from spo.training.run_state import Progress, RunState, keep_best
+from spo.training.search_memory import check_search_memory, describe_search
 from spo.training.sinks.base import RunInfo, Sink, SinkGroup
 from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.tensorboard import TensorBoard
@@ -83,6 +84,7 @@ def run(
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
     check_metric_names(trainer.task)
+    check_search_memory(trainer.experiment, trainer.task, trainer.num_devices)
     # A checkpoint needs all processes: with several of them, a signal takes effect when they agree.
     with signals.listen(folder is not None, raises=jax.process_count() == 1) as listener:
         sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
@@ -167,6 +169,7 @@ def train(
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)
+        check_search_memory(trainer.experiment, trainer.task, trainer.num_devices)
         if not resume:  # only here: settings that are refused must not leave a folder behind
             if start_from is not None:
                 exports.read_learner(start_from, trainer.abstract_state.learner)
@@ -404,6 +407,8 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     if resumed_from is None and folder is not None and folder.starts_from_learner:
         sink.message(_describe_start(folder))
     sink.message(trainer.describe_network())
+    for sentence in describe_search(trainer.experiment, trainer.task, trainer.num_devices):
+        sink.message(sentence)
     if jax.default_backend() == "gpu" and not trainer.deterministic:
         sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
 

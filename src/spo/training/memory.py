@@ -56,14 +56,14 @@ def largest_array(tree: Any) -> str:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     path, leaf = max(leaves, key=lambda item: _num_bytes(item[1]))
     name = jax.tree_util.keystr(path, simple=True, separator=".")
-    return f"{name}, {leaf.dtype.name}{list(leaf.shape)}, {_format_bytes(_num_bytes(leaf))}"
+    return f"{name}, {leaf.dtype.name}{list(leaf.shape)}, {format_bytes(_num_bytes(leaf))}"
 
 
 def _failure(error: BaseException) -> str:
     """Returns a sentence with the size that could not be allocated, if the error has it."""
     text = str(error)
     if found := re.search(r"allocat\w* (\d+) ?bytes", text):
-        return f"There is too little memory: {_format_bytes(int(found[1]))} could not be allocated."
+        return f"There is too little memory: {format_bytes(int(found[1]))} could not be allocated."
     if found := re.search(r"allocat\w* ([\d.]+ ?[KMGTP]i?B)", text):
         return f"There is too little memory: {found[1]} could not be allocated."
     return "There is too little memory."
@@ -73,5 +73,8 @@ def _num_bytes(leaf: Any) -> int:
     return math.prod(leaf.shape) * leaf.dtype.itemsize
 
 
-def _format_bytes(num_bytes: int) -> str:
+def format_bytes(num_bytes: int) -> str:
+    """Returns a number of bytes with its unit: "273 kB", "1.2 GB"."""
+    if num_bytes < 1e6:
+        return f"{num_bytes / 1e3:,.1f} kB" if num_bytes < 1e5 else f"{num_bytes / 1e3:,.0f} kB"
     return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.1f} MB"
