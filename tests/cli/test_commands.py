@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -95,6 +96,40 @@ def test_a_folder_with_a_run_is_not_overwritten(run: Path, capsys):
     result = spo_command(capsys, "train", *TINY, "--run", str(run))
     assert result.code == 2
     assert "holds a run already" in result.err
+
+
+# --- spo inspect ------------------------------------------------------------------------------------------------------
+def test_inspect_writes_a_page_with_another_search_budget(run: Path, capsys, tmp_path):
+    out = tmp_path / "page.html"
+    options = ("--search.horizon", "3", "--max-steps", "2", "--member", "1", "--seed", "5", "--out", str(out))
+    answer = spo_command(capsys, "inspect", str(run), *options)
+    assert answer.code == 0, answer.err
+    assert f"Wrote {out}" in answer.out
+    data = re.search(r'id="document">(.*?)</script>', out.read_text("utf-8"), re.DOTALL)
+    document = json.loads(data[1])
+    assert (document["run"]["name"], document["run"]["member"], document["seed"]) == (str(run), 1, 5)
+    search = document["steps"][0]["decision"]["search"]
+    assert (search["num_particles"], search["horizon"]) == (4, 3)
+    assert document["settings"]["horizon"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere",), "nowhere"),
+        ((), "spo inspect needs RUN"),
+        (("RUN", "--member", "2"), "There are 2 seed(s), counted from 0: there is no member 2."),
+        (("RUN", "--max-steps", "0"), "--max-steps must be 1 or more, got 0."),
+        (("RUN", "--search.horizon", "0"), "search.horizon must be 1 or more, got 0."),
+        (("RUN", "--task.size", "3"), "The run's network can't act in this variant"),
+        (("RUN", "--out", "no/such/folder/page.html"), "There is no folder no/such/folder"),
+    ],
+)
+def test_inspect_refuses_wrong_options_with_a_sentence(run: Path, capsys, arguments, words):
+    answer = spo_command(capsys, "inspect", *(str(run) if argument == "RUN" else argument for argument in arguments))
+    assert answer.code == 2
+    assert words in answer.err
+    assert "Traceback" not in answer.err
 
 
 # --- spo evaluate -----------------------------------------------------------------------------------------------------

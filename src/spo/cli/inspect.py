@@ -47,6 +47,8 @@ def inspect(*arguments: str) -> None:
     check_value("--max-steps", chosen.max_steps, PositiveInt)
     check_value("--seed", chosen.seed, Seed)
     check_value("--port", chosen.port, Port)
+    if not chosen.serve and not chosen.out.parent.is_dir():  # before the episode is played
+        raise ValueError(f"There is no folder {chosen.out.parent}: make it, or choose another file with --out.")
     subject, origin = load_subject(chosen, others)
     if chosen.serve:
         _serve(chosen, subject, origin)

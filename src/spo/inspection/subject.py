@@ -24,7 +24,7 @@ from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Tas
 #: Programs that are kept. A further one replaces the one that was used least recently.
 MAX_PROGRAMS = 64
 #: Samples of a continuous policy, for its marginal densities.
-NUM_POLICY_SAMPLES = 2048
+NUM_POLICY_SAMPLES = 8192
 
 
 class Decided(NamedTuple):

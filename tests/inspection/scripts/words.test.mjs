@@ -39,7 +39,7 @@ test("the reason of a choice names shares before and after, resamples and ends",
     assert.ok(words.includes(part), `${part} in: ${words}`);
   }
   const other = whyChosen({ ...decision, action: 0 }, { kind: "discrete", names: ["left", "right"] }).join(" ");
-  assert.ok(other.includes("the share of place 2"), other);
+  assert.ok(other.includes("the 2nd largest share"), other);
 });
 
 test("the chosen action always has a bar", () => {

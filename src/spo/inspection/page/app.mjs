@@ -72,12 +72,12 @@ function drawFacts(data, step) {
   if (decision) {
     facts.push(["Chosen action", actionName(data.actions, decision.action)]);
     if (step.reward !== null) facts.push(["Reward of the step", number(step.reward)]);
-    facts.push(["Value of this state", number(decision.value)]);
-    if (decision.search) facts.push(["Value by the search", number(decision.search.value)]);
+    facts.push(["Value, by the network", number(decision.value)]);
+    if (decision.search) facts.push(["Value, by the search", number(decision.search.value)]);
     if (decision.temperature !== null) facts.push(["Temperature", number(decision.temperature)]);
     if (decision.search?.kind === "particles") {
       const { search } = decision;
-      facts.push(["Effective particles", `${number(search.ess[search.horizon - 1])} of ${search.num_particles}`]);
+      facts.push(["Effective particles", `${Math.round(10 * search.ess[search.horizon - 1]) / 10} of ${search.num_particles}`]);
     }
   }
   for (const [name, value] of Object.entries(step.metrics)) facts.push([name.replaceAll("_", " "), number(value)]);

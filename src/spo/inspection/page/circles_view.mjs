@@ -38,7 +38,7 @@ export function placement(layout, numDepths, resampled, width, rootRow) {
   const rowHeight = Math.max(8, Math.min(26, 460 / layout.numRows));
   const gaps = Array.from({ length: numDepths }, (_, depth) => (depth > 0 && resampled[depth - 1] ? 1.5 : 1));
   const total = gaps.reduce((sum, gap) => sum + gap, 0);
-  const room = Math.max(width - MARGIN.left - MARGIN.right - LARGEST_RADIUS, 44 * total);
+  const room = Math.max(width - MARGIN.left - MARGIN.right - LARGEST_RADIUS, (width < 500 ? 28 : 44) * total);
   const x = [];
   let at = MARGIN.left - 40;
   gaps.forEach((gap, depth) => { at += (gap * room) / total + (depth === 0 ? 40 : 0); x.push(at); });

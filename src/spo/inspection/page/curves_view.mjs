@@ -31,7 +31,7 @@ export function drawCurves(search, place) {
     values.forEach((value, depth) => {
       picture.append(svg("circle", { class: `point row-${row}`, cx: place.x[depth], cy: y(value), r: 2.5 }));
       if (depth % every === 0 || depth === values.length - 1) {
-        picture.append(svg("text", { x: place.x[depth], y: y(value) - 6, "text-anchor": "middle" }, number(short(value))));
+        picture.append(svg("text", { x: place.x[depth], y: y(value) - 6, "text-anchor": "middle" }, short(value)));
       }
     });
   });
@@ -39,5 +39,5 @@ export function drawCurves(search, place) {
 }
 
 function short(value) {
-  return value === null ? null : Math.round(10 * value) / 10;
+  return value === null ? "–" : String(Math.round(10 * value) / 10);
 }

@@ -11,7 +11,7 @@ const PARTICLES = [
     + "a worse one loses it. A low temperature makes these changes larger."],
   ["Resampling keeps the good ones",
     "Soon a few futures have all the weight, and the others are wasted work. In the shaded gaps particles are drawn anew by "
-    + "weight: heavy ones are copied, light ones end. Lines that died out are faint."],
+    + "weight: heavy ones are copied, light ones end, and all start with the same weight again. Lines that died out are faint."],
   ["The weights choose the action",
     "At the end, the weights of all particles that began with the same action are added up. These sums are the policy after "
     + "the search, and the action is drawn from them."],
@@ -36,7 +36,13 @@ export function drawGuide(search) {
 
 /** Returns the meaning of the signs in the picture of a search. */
 export function legend(search) {
-  if (search.kind === "tree") return "◇ the episode ends here. Point at a state, or press Tab and arrow keys, for its numbers.";
-  return "Shaded: particles are resampled. Faint: the line died out. ◇ the episode ends here; after it the particle only keeps "
-    + "its weight. Point at a particle, or press Tab and arrow keys, for its numbers.";
+  if (search.kind === "tree") return "Larger: visited more often. ◇ the episode ends here.";
+  const resampled = search.resampled.some(Boolean) ? "Shaded: particles are resampled. Faint: the line died out. " : "";
+  return `Larger: more weight. ${resampled}◇ the episode ends here; after it a particle only keeps its weight.`;
+}
+
+/** Returns the invitation to look at single circles. */
+export function invitation(search) {
+  const what = search.kind === "tree" ? "a state" : "a particle";
+  return `Point at ${what} of the picture, or press Tab and then arrow keys, to see its path, its numbers and its state.`;
 }

@@ -6,11 +6,11 @@ import { drawCurves } from "./curves_view.mjs";
 import { describeCircle, drawDetails, pictureOf, placeOf } from "./details_view.mjs";
 import { element, replace } from "./dom.mjs";
 import { layoutGenealogy, rankFirstActions } from "./genealogy.mjs";
-import { legend } from "./guide.mjs";
+import { invitation, legend } from "./guide.mjs";
 import { drawPicture } from "./pictures_view.mjs";
 import { drawPolicy } from "./policy_view.mjs";
 import { layoutTree } from "./tree.mjs";
-import { actionName, count, number, whyChosen } from "./words.mjs";
+import { actionName, count, whyChosen } from "./words.mjs";
 
 /**
  * Returns the panel of a decision.
@@ -81,7 +81,7 @@ function drawSearch(options, view, width) {
   const { decision, actions } = options;
   const { search } = decision;
   const details = element("div", { class: "details", "aria-live": "polite" },
-    element("p", { class: "note" }, legend(search)));
+    element("p", { class: "note" }, invitation(search)));
   const select = (circle) => showDetails(details, options, circle);
   const { picture, place } = drawCircles({
     ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
@@ -90,6 +90,7 @@ function drawSearch(options, view, width) {
   if (search.kind === "particles") charts.push(drawCurves(search, place));
   return element("div", { class: "search-panel" },
     element("h3", {}, view.heading),
+    element("p", { class: "note" }, legend(search)),
     scrolling(element("div", {}, charts)),
     search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null,
     details);
@@ -98,7 +99,7 @@ function drawSearch(options, view, width) {
 function effectiveNote(search) {
   const last = search.ess[search.horizon - 1];
   return `Effective particles (ESS): how many equally heavy particles would carry as much information. At the last depth `
-    + `${number(Math.round(10 * last) / 10)} of ${search.num_particles}. When the number is small, resampling moves the work to `
+    + `${Math.round(10 * last) / 10} of ${search.num_particles}. When the number is small, resampling moves the work to `
     + "the futures that matter.";
 }
 

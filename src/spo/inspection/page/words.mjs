@@ -44,7 +44,7 @@ const READOUTS = {
 export function whyChosen(decision, actions) {
   const { search, policy } = decision;
   const name = actionName(actions, decision.action);
-  const how = decision.settings.greedy ? "It is the most likely action." : "It is drawn at random by these shares.";
+  const how = decision.settings.greedy ? "It is the most likely action." : "Actions are drawn at random with these shares as probabilities.";
   if (policy.kind === "continuous") return whyContinuous(decision, name);
   const before = policy.before?.[decision.action];
   if (!search) {
@@ -53,13 +53,18 @@ export function whyChosen(decision, actions) {
   }
   const after = policy.after[decision.action];
   const rank = policy.after.filter((share) => share > after + 1e-9).length;
-  const place = rank === 0 ? "the largest share" : `the share of place ${rank + 1}`;
+  const place = rank === 0 ? "the largest share" : `the ${ordinal(rank + 1)} largest share`;
   const sentences = [search.kind === "particles"
     ? `${name} was chosen: ${percent(after)} of the weight is on particles that began with it, ${place}${READOUTS[decision.settings.readout] ?? ""}.`
     : `${name} was chosen: after the search its share is ${percent(after)}, ${place}.`];
   if (before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
   sentences.push(how);
   return sentences.concat(search.kind === "particles" ? particleSentences(search) : treeSentences(search));
+}
+
+function ordinal(place) {
+  const ending = place % 100 >= 11 && place % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[place % 10] ?? "th";
+  return `${place}${ending}`;
 }
 
 function whyContinuous(decision, name) {
