@@ -34,6 +34,7 @@ class Worker(NamedTuple):
     episode_return: Float[Array, " E"]  # sum of the rewards of the current episode
     episode_length: Integer[Array, " E"]  # steps of the current episode
     key: PRNGKey  # random key of the next rollout
+    recorder: Any = None  # a pytree with `include(experience)`, called with each rollout; None: nothing is recorded
 
 
 class Experience(NamedTuple):
@@ -91,7 +92,7 @@ def rollout(
         )
         episode_return = worker.episode_return + reached.reward
         episode_length = worker.episode_length + 1
-        worker = Worker(
+        worker = worker._replace(
             env_state=env_state,
             timestep=outcome.next,
             episode_return=jnp.where(reached.ended, 0.0, episode_return),
@@ -101,6 +102,8 @@ def rollout(
         return worker, (experience, metrics, _sum_finished(reached, episode_return, episode_length))
 
     worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, noise, length=length)
+    if worker.recorder is not None:
+        worker = worker._replace(recorder=worker.recorder.include(experience))
     means = jax.tree.map(jnp.mean, metrics)
     sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
     return worker, experience, means | sums

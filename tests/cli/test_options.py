@@ -17,7 +17,8 @@ from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.spo import SPOConfig
 from spo.cli.commands import COMMANDS
 from spo.networks.config import NetworkConfig
-from spo.training.experiment import EvaluationConfig, Experiment
+from spo.training.defaults import choose_experiment
+from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 
 
 def experiment_for(requested: list, capsys: pytest.CaptureFixture[str], *arguments: str) -> Experiment:
@@ -103,11 +104,20 @@ def test_options_for_another_library_are_read_as_literals(requested, capsys):
 @pytest.mark.parametrize("task", ["sokoban/generated", "tiny/chain"])
 def test_another_task_has_its_own_network(requested, capsys, task):
     """The width of the default preset fits the cube, and a ResNet has no width."""
-    assert experiment_for(requested, capsys, "--task", task).network == NetworkConfig()
-    sized = experiment_for(requested, capsys, "--task", task, "--network.channels", "16")
+    assert experiment_for(requested, capsys, "default", "--task", task).network == NetworkConfig()
+    sized = experiment_for(requested, capsys, "default", "--task", task, "--network.channels", "16")
     assert sized.network == NetworkConfig(channels=(16,))
     tuned = experiment_for(requested, capsys, "tuned/rubiks_cube", "--task", task)
     assert tuned.network == NetworkConfig(dtype="bfloat16")
+
+
+def test_without_a_preset_the_settings_are_chosen_for_the_task(requested, capsys):
+    options = ("--task", "tiny/chain", "--algorithm", "ppo", "--steps", "12345")
+    assert experiment_for(requested, capsys, *options) == choose_experiment("tiny/chain", "ppo", 12345)
+    changed = experiment_for(requested, capsys, *options, "--gamma", "0.5", "--scaling.no-rewards")
+    assert (changed.config.gamma, changed.scaling) == (0.5, ScalingConfig(observations=True))
+    assert "Chosen for this task" in spo_command(capsys, "train", *options).out
+    assert "Chosen for this task" not in spo_command(capsys, "train", "default", *options).out
 
 
 def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
@@ -138,9 +148,10 @@ def options_without_help(text: str) -> list[str]:
 def test_every_field_is_an_option(capsys):
     text = help_of(capsys, "train")
     kinds = {"": SPOConfig, "search.": SearchConfig, "evaluation.": EvaluationConfig, "network.": NetworkConfig}
+    kinds["scaling."] = ScalingConfig
     fields = [f"{prefix}{field.name}" for prefix, kind in kinds.items() for field in dataclasses.fields(kind)]
     fields += [field.name for field in dataclasses.fields(Experiment)]
-    groups = {"search", "network", "evaluation", "config", "task_options", "specs"}
+    groups = {"search", "network", "scaling", "evaluation", "config", "task_options", "specs"}
     options = [field.replace("_", "-") for field in fields if field not in groups]
     for option in [*options, "run", "resume", "from", "deterministic", "quiet", "distributed", "wandb"]:
         assert re.search(rf"--{option}[ ,]", text), option

@@ -187,7 +187,7 @@ def test_the_kind_is_the_name_of_the_function(tmp_path, monkeypatch):
     [
         ({"channels": ()}, r"network.channels must have at least one number"),
         ({"channels": (0,)}, r"network.channels contains a value that must be 1 or more"),
-        ({"kind": "resnet"}, r'network.kind must be "auto", "paper" or the name of a function'),
+        ({"kind": "transformer"}, r"network.kind must be auto, mlp, cnn, resnet, paper or the name of a function"),
         ({"kind": "mine:network", "width": 8}, r"network.width is a size of the default networks"),
     ],
     ids=["none", "zero", "unknown", "sized"],

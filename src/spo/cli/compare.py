@@ -113,13 +113,9 @@ def repeating_command(run: "Run") -> str | None:
             continue  # the preset sets an option that the run leaves at its default, or that is newer than the run
         changed = {key: value for key, value in settings.items() if key not in start or start[key] != value}
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
-        # Without the name of a preset, `--from` provides the settings.
-        words = [
-            "spo",
-            "train",
-            *([name] if name != presets.DEFAULT or origin else []),
-            *_flags(changed, config["task"]),
-        ]
+        # Without the name of a preset, `--from` provides the settings, and `--task` chooses them for the task.
+        is_implied = name == presets.DEFAULT and preset.task == config["task"] and not origin
+        words = ["spo", "train", *([] if is_implied else [name]), *_flags(changed, config["task"])]
         candidates.append(shlex.join(words))
     if not candidates:
         return None

@@ -1,6 +1,7 @@
 """Settings from which `spo train` starts: those of a preset, a file or an earlier run. The command `spo config`."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,11 +67,45 @@ def start_experiment(arguments: Sequence[str], preset: str | None, resume: str |
         experiment = _with_choice(_from_file(Path(file), preset or presets.DEFAULT), algorithm, task)
     elif saved is not None and preset is None:
         experiment = like(saved, algorithm, task, network)
+    elif is_chosen(arguments, preset):
+        experiment = _choose(arguments, algorithm or "spo", str(task))
     else:
         experiment = presets.get(preset or presets.DEFAULT, algorithm or "spo", task)
-    if saved is not None:  # its parameters fit no other network
-        experiment = dataclasses.replace(experiment, network=load_experiment(saved).network)
+    if saved is not None:  # its parameters fit no other network and no other scaling
+        earlier = load_experiment(saved)
+        experiment = dataclasses.replace(experiment, network=earlier.network, scaling=earlier.scaling)
     return experiment
+
+
+def is_chosen(arguments: Sequence[str], preset: str | None) -> bool:
+    """Returns True if the settings are chosen for the task: a task is named, and neither a preset, run nor file."""
+    from spo.cli.options import find_value
+
+    others = ("--resume", "--like", "--config", "--from")
+    named = preset is not None or any(find_value(arguments, option) is not None for option in others)
+    return find_value(arguments, "--task") is not None and not named
+
+
+def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment":
+    """Returns the settings for the task, its options and the steps of a command line that is not parsed yet."""
+    from spo.algorithms.registry import find_algorithm
+    from spo.cli.options import find_task_options, find_value
+    from spo.networks.config import NetworkConfig
+    from spo.training.defaults import choose_experiment
+
+    find_algorithm(algorithm)
+    try:
+        steps = float(find_value(arguments, "--steps") or "nan")
+    except ValueError:
+        steps = math.nan  # the parser explains what is wrong with it
+    is_number = 1 <= steps <= 1e15
+    chosen = choose_experiment(
+        task, algorithm, steps if is_number else None, task_options=find_task_options(arguments, task)
+    )
+    kind = find_value(arguments, "--network.kind")
+    if kind is None or kind == chosen.network.kind:
+        return chosen
+    return dataclasses.replace(chosen, network=NetworkConfig(kind=kind))  # the sizes chosen are those of another kind
 
 
 def _saved_learner(arguments: Sequence[str]) -> Path | None:
@@ -152,6 +187,7 @@ def _refuse_several(preset: str | None, sources: dict[str, str | None]) -> None:
 
 def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -> str:
     """Returns words for the help text: where the defaults of the options come from."""
+    from spo import presets
     from spo.cli.options import find_value
 
     run, file = resume or find_value(arguments, "--like"), find_value(arguments, "--config")
@@ -162,4 +198,6 @@ def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -
     saved = _saved_learner(arguments)
     if file is None and saved is not None and (not arguments or arguments[0].startswith("-")):
         return f"the learner {saved}"
+    if is_chosen(arguments, None if preset == presets.DEFAULT and preset not in arguments[:1] else preset):
+        return f"the choice for {find_value(arguments, '--task')}"
     return f"the preset {preset}" if file is None else f"the file {file}"

@@ -328,12 +328,32 @@ def find_value(arguments: Sequence[str], option: str) -> str | None:
     return None
 
 
+def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
+    """Returns the options `--task.NAME VALUE` of a command line that the task has, as literals where they are."""
+    options: dict[str, Any] = {}
+    parameters = _parameters(registry.maker_of(task))
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    for index, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if not flag.startswith("--task."):
+            continue
+        name = flag.removeprefix("--task.").replace("-", "_")
+        following = next(iter(arguments[index + 1 :]), "--")
+        if equals or not following.startswith("--"):
+            options[name] = _literal(value if equals else following)
+        else:
+            options[name.removeprefix("no_")] = not name.startswith("no_")
+    # The parser names the options that a task does not have.
+    return {name: value for name, value in options.items() if takes_all or name in named_task_options(task)}
+
+
 __all__ = [
     "EvaluateOptions",
     "ExperimentOptions",
     "InspectOptions",
     "SavedRunOptions",
     "TrainOptions",
+    "find_task_options",
     "find_value",
     "make_experiment_options",
     "make_saved_run_options",

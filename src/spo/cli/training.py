@@ -40,6 +40,10 @@ def train(*arguments: str) -> None:
     if chosen.distributed and not resume and chosen.run is None:
         raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
     experiment = options.to_experiment(chosen.experiment, other_task_options)
+    if configuration.is_chosen(arguments, preset) and not chosen.quiet:
+        from spo.training.defaults import describe_choice
+
+        print(describe_choice(experiment))
     folder = (
         Path(resume) if resume else chosen.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm)
     )

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from spo.networks.contract import Preprocess
+from spo.networks.grids import GridTorso
 from spo.networks.heads import VALUE_GAIN
 from spo.networks.torsos import CNN, MLP, Activation, CubeTorso, ResNet, check_sizes, is_image
 from spo.types import PyTree
@@ -28,6 +30,8 @@ class Architecture(NamedTuple):
     dtype: DTypeLike
     #: gain of the last layer of V and Q. With a small one, values start near 0 (departure 16).
     value_gain: float = VALUE_GAIN
+    #: function of an observation, applied before the torso; None: none
+    preprocess: Preprocess | None = None
 
 
 def mlp_architecture(
@@ -75,6 +79,14 @@ def image_architecture(
 ) -> Architecture:
     """Returns a shared CNN for observations with images [height, width, channels], alone or beside other arrays."""
     return Architecture(CNN(tuple(channels), width, dtype), (), nn.relu, share_torso=True, dtype=dtype)
+
+
+def grid_architecture(
+    channels: Sequence[int] = (16,), width: int = 128, num_blocks: int = 0, dtype: DTypeLike = jnp.float32
+) -> Architecture:
+    """Returns a small shared network for images (a CNN, without blocks) or boards (a ResNet): see `GridTorso`."""
+    torso = GridTorso(tuple(channels), width, num_blocks, dtype)
+    return Architecture(torso, (), nn.relu, share_torso=True, dtype=dtype)
 
 
 def default_architecture(

@@ -13,15 +13,19 @@ from spo.networks.architectures import (
     boxoban_architecture,
     cube_architecture,
     default_architecture,
+    grid_architecture,
     image_architecture,
     mlp_architecture,
     paper_architecture,
 )
 from spo.networks.contract import Networks
+from spo.networks.grids import cnn_channels, is_board, is_picture
 from spo.networks.heads import VALUE_GAIN
 from spo.networks.own import NetworkFunction, build_own_network, find_network
 from spo.networks.torsos import CNN, MLP, CubeTorso
 from spo.types import Environment, PyTree
+
+KINDS = ("auto", "mlp", "cnn", "resnet", "paper")
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,18 @@ class NetworkConfig:
     """Kind and sizes of the network. By default the kind follows from the environment's observations."""
 
     kind: str = "auto"
-    """Network: "auto" is the paper's, and a CNN for images; "paper" has no CNN; `module:function` is your own."""
+    """Network: "mlp"; "cnn", for images; "resnet", for boards; "auto" is the paper's, and a CNN for images; "paper" has
+    no CNN; `module:function` is your own."""
     width: LayerSize | None = None
-    """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations), 256 after a CNN."""
+    """Units per layer; None: the paper's (512 for Rubik's cube, 256 for flat observations), 256 after a CNN; 128 for
+    mlp, cnn and resnet."""
     depth: LayerCount | None = None
-    """Number of layers; None: the paper's (2 for Rubik's cube, 4 for flat observations)."""
+    """Number of layers, or of blocks per layer of a resnet; None: the paper's (2 for Rubik's cube, 4 for flat
+    observations), 2 layers of an mlp, 1 block of a resnet."""
     channels: tuple[LayerSize, ...] | None = None
     """Channels of each group of the ResNet for grids such as Boxoban (None: the paper's 256, 256, 512 and 512), or of
-    each layer of the CNN for images (None: 32, 64, 64 and 64)."""
+    each layer of the CNN for images (None: 32, 64, 64 and 64). None for cnn: 16, then 32 for each
+    further layer that halves a large image; for resnet: 16."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the network's computation. Parameters are always float32."""
     value_gain: PositiveFloat = VALUE_GAIN
@@ -46,9 +54,10 @@ class NetworkConfig:
         check_fields(self, prefix="network.")
         if self.channels == ():
             raise ValueError("network.channels must have at least one number, got (): leave it out for the default.")
-        if self.kind not in ("auto", "paper") and ":" not in self.kind:
+        if self.kind not in KINDS and ":" not in self.kind:
             raise ValueError(
-                f'network.kind must be "auto", "paper" or the name of a function, module:function, got {self.kind!r}.'
+                f"network.kind must be {', '.join(KINDS)} or the name of a function, module:function, got "
+                f"{self.kind!r}."
             )
         sized = [name for name in ("width", "depth", "channels") if getattr(self, name) is not None]
         if ":" in self.kind and sized:
@@ -73,6 +82,8 @@ def _make_network(environment: Environment, config: NetworkConfig) -> Architectu
         function = find_network(config.kind)
         specs = (environment.observation_spec, environment.action_spec)
         return build_own_network(config.kind.removeprefix(OBJECT), function, *specs, dtype)
+    if config.kind in ("mlp", "cnn", "resnet"):
+        return _make_kind(environment, config, dtype)
     make_default = default_architecture if config.kind == "auto" else paper_architecture
     architecture = make_default(environment.observation_spec, dtype)
     if isinstance(architecture.torso, CNN):
@@ -96,6 +107,27 @@ def _make_network(environment: Environment, config: NetworkConfig) -> Architectu
         f"network.width and network.depth apply to the cube and to flat observations only, and {environment.name} "
         "shows a grid: leave them out (None) and set network.channels, one number for each group of the ResNet."
     )
+
+
+def _make_kind(environment: Environment, config: NetworkConfig, dtype: Any) -> Architecture:
+    """Returns the network of a kind that was named, for any observation that it can take."""
+    if config.kind == "mlp":
+        if config.channels is not None:
+            raise ValueError(
+                'network.channels are those of a CNN or a ResNet, and network.kind is "mlp": leave them out.'
+            )
+        return mlp_architecture(depth=config.depth or 2, width=config.width or 128, dtype=dtype)
+    leaves = jax.tree.leaves(environment.observation_spec)
+    if not any(is_picture(leaf) or is_board(leaf) for leaf in leaves):
+        raise ValueError(
+            f"network.kind {config.kind} needs an image or a board, and {environment.name} shows neither: use mlp."
+        )
+    num_blocks = 0 if config.kind == "cnn" else config.depth or 1
+    if config.kind == "cnn" and config.depth is not None:
+        raise ValueError("network.depth does not apply to a cnn: set network.channels, one number for each layer.")
+    grids = [leaf.shape for leaf in leaves if is_picture(leaf) or is_board(leaf)]
+    channels = config.channels or (cnn_channels(max(grids)) if config.kind == "cnn" else (16,))
+    return grid_architecture(channels, config.width or 128, num_blocks, dtype)
 
 
 def network_config(network: NetworkConfig | NetworkFunction | str) -> tuple[NetworkConfig, NetworkFunction | None]:

@@ -10,6 +10,8 @@ from spo.types import Action, Array, Bool, Float, Observation, PRNGKey, PyTree
 
 ObservationSpec: TypeAlias = PyTree[jax.ShapeDtypeStruct]
 ActionMask = Bool[Array, " A"] | None
+#: Function of one observation that keeps its shapes, such as a normalisation.
+Preprocess: TypeAlias = Callable[[Observation], Observation]
 
 
 class ActorCriticParams(NamedTuple):
@@ -49,6 +51,16 @@ class ActorCritic(NamedTuple):
             return self.both(params, observation, action_mask)
         return self.actor(params, observation, action_mask), self.critic(params, observation)
 
+    def after(self, preprocess: Preprocess | None) -> "ActorCritic":
+        """Returns the same networks on preprocessed observations. Their parameters stay as they are."""
+        if preprocess is None:
+            return self
+        return self._replace(
+            actor=lambda params, observation, mask: self.actor(params, preprocess(observation), mask),
+            critic=lambda params, observation: self.critic(params, preprocess(observation)),
+            both=lambda params, observation, mask: self.both(params, preprocess(observation), mask),
+        )
+
 
 class QNetwork(NamedTuple):
     """Q as functions of one observation. Twin critics are two sets of parameters."""
@@ -59,6 +71,18 @@ class QNetwork(NamedTuple):
     value: Callable[[PyTree[Array], Observation, Action], Float[Array, ""]]
     #: (params, observation) -> Q(observation, .) of every action; None for continuous actions
     all_values: Callable[[PyTree[Array], Observation], Float[Array, " A"]] | None
+
+    def after(self, preprocess: Preprocess | None) -> "QNetwork":
+        """Returns the same network on preprocessed observations. Its parameters stay as they are."""
+        if preprocess is None:
+            return self
+        all_values = self.all_values
+        return self._replace(
+            value=lambda params, observation, action: self.value(params, preprocess(observation), action),
+            all_values=None
+            if all_values is None
+            else lambda params, observation: all_values(params, preprocess(observation)),
+        )
 
 
 class Networks(NamedTuple):

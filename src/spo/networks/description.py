@@ -7,6 +7,7 @@ import jax
 
 from spo.networks.architectures import Architecture
 from spo.networks.contract import Networks
+from spo.networks.grids import GridTorso
 from spo.networks.torsos import CNN, MLP, CubeTorso, ResNet
 from spo.types import Array, PyTree
 
@@ -40,6 +41,9 @@ def _describe_torso(torso: nn.Module) -> str:
         return f"residual MLP of {torso.num_layers} x {torso.width} over embedded stickers"
     if isinstance(torso, ResNet):
         return f"ResNet with {_list(torso.channels)} channels"
+    if isinstance(torso, GridTorso):
+        kind = f"ResNet with {torso.num_blocks} blocks per layer," if torso.num_blocks else "CNN with"
+        return f"{kind} {_list(torso.channels)} channels and {torso.width} units"
     if isinstance(torso, CNN):
         return f"CNN with {_list(torso.channels)} channels and {torso.width} units"
     return type(torso).__name__

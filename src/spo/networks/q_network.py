@@ -33,6 +33,10 @@ def make_q_network(
             )
         return architecture.q_network
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
+    return _build(architecture, action_spec).after(architecture.preprocess)
+
+
+def _build(architecture: Architecture, action_spec: ActionSpec) -> QNetwork:
     if isinstance(action_spec, DiscreteActions):
         return _values_of_all_actions(architecture, action_spec)
     if isinstance(architecture.torso, MLP):

@@ -34,6 +34,19 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class ScalingConfig:
+    """Scaling of what is learned from, by statistics that are measured during training and stored with the agent."""
+
+    observations: bool = False
+    """Shift and scale the numbers of observations to mean 0 and standard deviation 1. Images stay as they are."""
+    rewards: bool = False
+    """Divide rewards by the standard deviation of discounted returns. Results are in rewards of the environment."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, prefix="scaling.")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """All settings that decide the result of a run.
 
@@ -62,6 +75,8 @@ class Experiment:
     """Hyperparameters of the algorithm."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of the network."""
+    scaling: ScalingConfig = field(default_factory=ScalingConfig)
+    """Scaling of observations and rewards."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Evaluations during training and at its end."""
     specs: dict[str, Any] | None = None
@@ -110,6 +125,8 @@ def from_json(data: dict[str, Any]) -> Experiment:
             "config": _dataclass_from_json(config_type, _add_missing(config_type, data["config"], q_targets="retrace")),
             # Runs of versions without kinds of networks had the paper's.
             "network": _dataclass_from_json(NetworkConfig, {"kind": "paper", **data["network"]}),
+            # Runs of versions without scaling had none.
+            "scaling": _dataclass_from_json(ScalingConfig, data.get("scaling", {})),
             "evaluation": _dataclass_from_json(EvaluationConfig, data["evaluation"]),
         }
     )

@@ -8,8 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_type_hints
 
 from spo import environments
 from spo.algorithms.base import Algorithm
-from spo.algorithms.registry import default_config, name_algorithm
-from spo.algorithms.spo import SPOConfig
+from spo.algorithms.registry import name_algorithm
 from spo.checks import NonNegativeFloat, check_value, shorten
 from spo.environments.own import call_maker, to_task
 from spo.importing import OBJECT, is_import_name, name_of
@@ -19,7 +18,8 @@ from spo.reports.runs import read_records, read_summary
 from spo.training import loop
 from spo.training.agents import Agent, Learners, make_agent, select_seed
 from spo.training.compilation_cache import enable_compilation_cache
-from spo.training.experiment import EvaluationConfig, Experiment
+from spo.training.defaults import choose_experiment, describe_choice
+from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
 from spo.training.run_folder import RunFolder, load_experiment, load_learner_and_origin, make_origin
 from spo.training.sinks.base import Sink
@@ -27,11 +27,6 @@ from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
 from spo.types import Environment, Task
 
-#: Settings of SPO for small or cheap environments. They need fewer steps than those of the paper, `SPOConfig()`.
-SMALL = SPOConfig(
-    num_envs=64, rollout_length=16, sequence_length=16, learning_rate=1e-3, dual_learning_rate=5e-3, trust_region=False
-)
-PAPER_NETWORK = NetworkConfig()
 FEW_EVALUATIONS = EvaluationConfig(num_evaluations=10, final_episodes=128)
 
 #: An environment, a task, a name, or a function that returns an environment or a task.
@@ -45,6 +40,7 @@ class Settings(TypedDict, total=False):
     num_devices: int | None  # devices that share the work, 1 by default; None: all, the default of `spo train`
     task_options: dict[str, Any]  # options of an environment that is given by name
     logs_per_evaluation: int  # records of training metrics from one evaluation to the next
+    scaling: ScalingConfig  # scaling of observations and rewards; off by default if `config` is given
     skip_nonfinite_updates: bool  # skip updates that are not finite, instead of stopping at the first
     start_from: str | Path | None  # file of a saved agent, whose parameters are the first ones; needs `run`
     deterministic: bool  # the same bits in every run on a GPU too, by slower operations
@@ -53,7 +49,7 @@ class Settings(TypedDict, total=False):
 
 def train(
     env: EnvironmentLike,
-    steps: float = 1e5,
+    steps: float | None = None,
     *,
     run: str | Path | None = None,
     resume: bool = False,
@@ -61,7 +57,7 @@ def train(
     num_seeds: int = 1,
     algorithm: str | Callable[..., Algorithm] = "spo",
     config: Any = None,
-    network: NetworkConfig | NetworkFunction | str = PAPER_NETWORK,
+    network: NetworkConfig | NetworkFunction | str | None = None,
     callback: loop.Callback | None = None,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
     progress: bool = True,
@@ -80,7 +76,8 @@ def train(
     Args:
       env: an environment for training, evaluation and planning; or a task; or a function that returns one of them; or a
         name, from `spo envs` or `module:function`.
-      steps: number of environment steps. The run can be slightly longer: it ends with a whole interval.
+      steps: number of environment steps. The run can be slightly longer: it ends with a whole interval. None: 100,000
+        with `config`; else chosen like the other settings.
       run: folder for settings, metrics, TensorBoard and checkpoints, as `spo train --run` writes it. None: in memory.
       resume: continue the run in the folder `run` from its last checkpoint, with the same settings as before.
       seed: random seed.
@@ -88,9 +85,10 @@ def train(
         `spo.load(path, member=1)` returns the second.
       algorithm: name of the algorithm; or your own, a function `(setting, config: MyConfig) -> Algorithm`, see
         `spo.algorithms.base`; or its name, `module:function`.
-      config: its hyperparameters. By default `SMALL` for SPO, and the paper's for other algorithms.
+      config: its hyperparameters. None: all settings that are not given are chosen for the task, see
+        `spo.training.defaults`.
       network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
-        module, see `spo.networks.own`; or its name, `module:function`.
+        module, see `spo.networks.own`; or its name, `module:function`. None: the paper's with `config`; else chosen.
       callback: called after each interval with its metrics and a handle, whose `stop()` ends training.
       on_evaluation: receives the means of every evaluation during training; for example `print`.
       progress: show the progress on the terminal.
@@ -110,20 +108,21 @@ def train(
             f"task_options are those of an environment that is given by name, and {name} is an object: make it with "
             "these options."
         )
+    network, own_network = (None, None) if network is None else network_config(network)
+    given: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, **further}
+    if network is not None:
+        given["network"] = network
+    if start_from is not None:  # its parameters fit no other network and no other scaling
+        saved = load_experiment(start_from)
+        given = {"network": saved.network, "scaling": saved.scaling, **given}
     algorithm = name_algorithm(algorithm)
-    if start_from is not None and network is PAPER_NETWORK:  # its parameters fit no other network
-        network = load_experiment(start_from).network
-    network, own_network = network_config(network)
-    experiment = Experiment(
-        task=name,
-        algorithm=algorithm,
-        steps=steps,
-        seed=seed,
-        num_seeds=num_seeds,
-        config=config if config is not None else SMALL if algorithm == "spo" else default_config(algorithm),
-        network=network,
-        **{"num_devices": 1, "evaluation": FEW_EVALUATIONS, **further},
-    )
+    if resume and run is not None and config is None:  # another version may choose other settings
+        stored = RunFolder.open(Path(run)).experiment
+        experiment = dataclasses.replace(stored, **{"steps": stored.steps if steps is None else steps, **given})
+    else:
+        experiment = _make_experiment(name, algorithm, steps, task, config, given)
+    if progress and config is None and not resume:
+        print(describe_choice(experiment))
     curve = _Curve(on_evaluation)
     sinks = [curve, *_display(progress)]
     callbacks = [] if callback is None else [callback]
@@ -194,6 +193,25 @@ def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, A
     of_experiment = {name: value for name, value in settings.items() if name not in (*of_loop, "start_from")}
     start_from = settings.get("start_from")
     return of_experiment, None if start_from is None else Path(start_from), of_loop
+
+
+def _make_experiment(
+    name: str, algorithm: str, steps: float | None, task: Task | None, config: Any, given: dict[str, Any]
+) -> Experiment:
+    """Returns the experiment of a call. Without a configuration, what is not given is chosen for the task."""
+    if config is None:
+        chosen = choose_experiment(
+            name,
+            algorithm,
+            steps,
+            task_options=given.get("task_options"),
+            environment=None if task is None else task.train,
+        )
+        return dataclasses.replace(chosen, **{"num_devices": 1, **given})
+    usual: dict[str, Any] = {"num_devices": 1, "evaluation": FEW_EVALUATIONS}
+    return Experiment(
+        task=name, algorithm=algorithm, steps=1e5 if steps is None else steps, config=config, **{**usual, **given}
+    )
 
 
 def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:
@@ -279,4 +297,4 @@ def _means(records: Sequence[Record], prefix: str) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in values.items()}
 
 
-__all__ = ["SMALL", "Agent", "EnvironmentLike", "Settings", "load", "make_agent", "summarise_curve", "train"]
+__all__ = ["Agent", "EnvironmentLike", "Settings", "load", "make_agent", "summarise_curve", "train"]

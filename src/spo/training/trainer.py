@@ -25,6 +25,7 @@ from spo.networks.config import make_architecture
 from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
+from spo.training.scaling import scale_algorithm
 from spo.training.signals import in_background, interruptible
 from spo.training.tasks import make_task
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
@@ -61,6 +62,7 @@ class Trainer:
             self.mesh.devices.size,
             skip_nonfinite_updates=experiment.skip_nonfinite_updates,
         )
+        make_algorithm = scale_algorithm(make_algorithm, experiment.scaling)
         self.algorithm = _filling_masks(make_algorithm(self.setting, experiment.config), self.task.model)
         self.schedule = make_schedule(experiment, self.algorithm.env_steps_per_iteration)
         self.deterministic = deterministic

@@ -1,0 +1,187 @@
+"""Trains SPO and PPO on fourteen tasks with the settings that `spo train --task X` chooses, and no setting per task.
+
+    python experiments/out_of_the_box.py                            # all rows, about two hours on two cores
+    python experiments/out_of_the_box.py --tasks jumanji/snake --algorithms spo
+    python experiments/out_of_the_box.py --table                    # rewrite the table of docs/out_of_the_box.md
+    python experiments/out_of_the_box.py --check                    # fail if the table and the results differ
+
+Each row trains three seeds in one program and stops after five minutes, compilation included. The score is the mean
+return of the final evaluation of the best parameters, over seeds; SPO acts by its search. A task whose package is not
+installed is skipped by name.
+"""
+
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+ROOT = Path(__file__).parent.parent
+TASKS = Path(__file__).with_suffix(".toml")
+RESULTS = ROOT / "results" / "out_of_the_box"
+PAGE = ROOT / "docs" / "out_of_the_box.md"
+MARKS = ("<!-- table: out_of_the_box -->", "<!-- end of table -->")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Trains with the settings chosen for each task, and writes one file per row under results/out_of_the_box."""
+
+    tasks: tuple[str, ...] = ()
+    """Names of tasks. None: all of out_of_the_box.toml."""
+    algorithms: tuple[str, ...] = ("spo", "ppo")
+    """Algorithms."""
+    steps: float | None = None
+    """Environment steps of each seed. None: as `spo train --task X` chooses them."""
+    num_seeds: int = 3
+    """Seeds of each row, in one program."""
+    seconds: float = 300.0
+    """Time for each row, compilation and final evaluation included."""
+    out: Path = RESULTS
+    """Folder of the results."""
+    table: bool = False
+    """Train nothing: write the table of the page from the results."""
+    check: bool = False
+    """Train nothing: fail if the table of the page and the results differ."""
+
+
+def main(options: Options) -> None:
+    """Runs the command."""
+    if options.table or options.check:
+        write_page(options.out, check=options.check)
+        return
+    tasks = {task["name"]: task for task in read_tasks()}
+    unknown = sorted(set(options.tasks) - set(tasks))
+    if unknown:
+        raise SystemExit(f"{unknown[0]} is not in {TASKS.name}: choose from {', '.join(tasks)}.")
+    for name in options.tasks or tasks:
+        for algorithm in options.algorithms:
+            run_row(tasks[name], algorithm, options)
+
+
+def read_tasks() -> list[dict[str, Any]]:
+    """Returns the tasks with their marks."""
+    return tomllib.loads(TASKS.read_text("utf-8"))["task"]
+
+
+def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
+    """Trains one algorithm on one task and writes the result."""
+    import spo
+    from spo.provenance import git_commit
+    from spo.reports.runs import read_records
+    from spo.training.experiment import to_json
+
+    started = time.perf_counter()
+    # The final evaluation follows the stop: it gets a tenth of the time.
+    deadline = started + 0.9 * options.seconds
+
+    def stop_in_time(_metrics: dict[str, float], handle: Any) -> None:
+        if time.perf_counter() > deadline:
+            handle.stop()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            agent = spo.train(
+                task["name"],
+                options.steps,
+                run=run,
+                algorithm=algorithm,
+                num_seeds=options.num_seeds,
+                callback=stop_in_time,
+                progress=False,
+            )
+            final = [record for record in read_records(run / "metrics.jsonl") if record["kind"] == "final"]
+    except ImportError as error:
+        print(f"{task['name']}: skipped. {error}", flush=True)
+        return
+    summary = agent.summary
+    row = {
+        "task": task["name"],
+        "algorithm": algorithm,
+        "score": summary["final"]["return"],
+        "scores": [record["metrics"]["episode/return"] for record in final],
+        "untrained": summary["initial"]["return"],
+        "policy_only": summary["final_policy_only"].get("return"),
+        "mark": task["mark"],
+        "reached": summary["final"]["return"] >= task["mark"],
+        "env_steps": summary["env_steps"],
+        "seconds": round(time.perf_counter() - started, 1),
+        "num_seeds": options.num_seeds,
+        "curve": [[point["env_steps"], point["return"]] for point in summary["evaluations"]],
+        "settings": to_json(agent.learners.origin.experiment),
+        "command": " ".join(["python", "experiments/out_of_the_box.py", *sys.argv[1:]]),
+        "commit": git_commit(),
+        "hardware": describe_hardware(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    name = f"{task['name'].replace('/', '-')}-{algorithm}.json"
+    (options.out / name).write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+    verdict = "reached" if row["reached"] else "missed"
+    print(
+        f"{task['name']} {algorithm}: {row['score']:.4g} ({verdict}, mark {task['mark']:g}), "
+        f"{row['env_steps']:,} steps, {row['seconds']:.0f} s",
+        flush=True,
+    )
+
+
+def describe_hardware() -> str:
+    """Returns the processor and the number of cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, {platform.processor() or platform.machine()}"
+
+
+# --- Table ------------------------------------------------------------------------------------------------------------
+
+
+def write_page(folder: Path, *, check: bool) -> None:
+    """Writes the table of the page, or compares it with the results."""
+    text = PAGE.read_text("utf-8")
+    pattern = re.compile(rf"(?<={re.escape(MARKS[0])}\n).*?(?={re.escape(MARKS[1])})", re.DOTALL)
+    new = pattern.sub(lambda _: f"\n{make_table(folder)}\n\n", text)
+    if not check:
+        PAGE.write_text(new, "utf-8")
+    elif new != text:
+        raise SystemExit(f"{PAGE.name} and {folder} differ: run `python experiments/out_of_the_box.py --table`.")
+
+
+def make_table(folder: Path) -> str:
+    """Returns the table of all tasks: mark, figure of a library, and score and time of each algorithm."""
+    lines = [
+        "| Task | Used for the defaults | Mark | SPO | PPO | JAX library | Source of mark and figure |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for task in read_tasks():
+        rows = {algorithm: read_row(folder, task["name"], algorithm) for algorithm in ("spo", "ppo")}
+        library = f"{task['library']:g}" if "library" in task else "-"
+        used = "yes" if task["developed"] else "no, held out"
+        cells = [task["name"], used, f"{task['mark']:g}", *map(format_cell, rows.values()), library, task["source"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def read_row(folder: Path, task: str, algorithm: str) -> dict[str, Any] | None:
+    """Returns the result of a row; None if it was not run."""
+    path = folder / f"{task.replace('/', '-')}-{algorithm}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def format_cell(row: dict[str, Any] | None) -> str:
+    """Returns score, steps and seconds; bold if the mark was reached."""
+    if row is None:
+        return "not run"
+    score = f"**{row['score']:.4g}**" if row["reached"] else f"{row['score']:.4g}"
+    return f"{score} ({row['env_steps'] / 1e3:,.0f}k steps, {row['seconds']:.0f} s)"
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
