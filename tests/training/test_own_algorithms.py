@@ -21,7 +21,7 @@ NAME = "training.own_algorithms:make_reinforce"
 SETTINGS = {
     "steps": 64,
     "config": ReinforceConfig(num_envs=4, rollout_length=4),
-    "network": NetworkConfig(width=8, depth=1),
+    "network": NetworkConfig(kind="mlp", width=8, depth=1),
     "evaluation": EvaluationConfig(num_evaluations=1, episodes=4, final_episodes=4),
     "progress": False,
 }

@@ -102,6 +102,7 @@ def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment"
     chosen = choose_experiment(
         task, algorithm, steps if is_number else None, task_options=find_task_options(arguments, task)
     )
+    chosen = dataclasses.replace(chosen, task_options={})  # the parser reads them with their types
     kind = find_value(arguments, "--network.kind")
     if kind is None or kind == chosen.network.kind:
         return chosen
