@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,10 +21,11 @@ from spo.environments.checking import InvalidEnvironment
 from spo.networks.config import NetworkConfig
 from spo.reports import run_report
 from spo.reports.runs import read_config
-from spo.training import library, loop
+from spo.training import checkpoints, library, loop
 from spo.training.agents import Agent
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_experiment
+from spo.training.trainer import Trainer
 from spo.types import Environment, Task
 from training import own_environments
 from training.comparing import assert_same_bits, without_time
@@ -89,6 +91,14 @@ def assert_same_actions(one: Agent, other: Agent, environment: Environment) -> N
         np.testing.assert_array_equal(a, b)
 
 
+def assert_same_state(one: Path, other: Path) -> None:
+    """Asserts that the last checkpoints have the same parameters, optimisers, replay, environments and keys."""
+    abstract = Trainer(load_experiment(one)).abstract_state
+    states = [checkpoints.restore(folder / "checkpoints", abstract, 1, pytest.fail) for folder in (one, other)]
+    assert_same_bits(states[0].train_state, states[1].train_state)
+    assert_same_bits(states[0].best_learner, states[1].best_learner)
+
+
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Agent]]:
     """Trains each environment once by `spo.train(name, run=...)`."""
@@ -114,6 +124,7 @@ def test_the_command_line_and_the_function_train_the_same_bits(function, run_of,
     assert load_experiment(folder) == load_experiment(tmp_path / "run")
     assert without_time(folder) == without_time(tmp_path / "run")
     assert_same_bits(agent.params, spo.load(tmp_path / "run").params)
+    assert_same_state(folder, tmp_path / "run")
     for file in ("metrics.jsonl", "summary.json", "environment.json", "checkpoints", "tensorboard"):
         assert (folder / file).exists()
 
@@ -169,6 +180,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_bits(run_of, object_run):
     folder, agent = run_of("corridor")
     assert without_time(folder) == without_time(object_run[0])
     assert_same_bits(agent.params, object_run[1].params)
+    assert_same_state(folder, object_run[0])
 
 
 @pytest.mark.slow
@@ -180,6 +192,40 @@ def test_every_interrupted_run_is_resumed_to_the_same_bits(function, run_of, tmp
     resumed = spo.train(name(function), run=tmp_path / "run", resume=True, **SETTINGS)
     assert without_time(folder) == without_time(tmp_path / "run")
     assert_same_bits(agent.params, resumed.params)
+    assert_same_state(folder, tmp_path / "run")
+
+
+KILLED = """
+import os, signal, sys
+import spo
+from training.test_own_environments import SETTINGS
+
+def kill(metrics, _):
+    if metrics["env_steps"] == 24:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+spo.train(sys.argv[1], run=sys.argv[2], checkpoint_seconds=0.0, callback=kill, **SETTINGS)
+"""
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("function", NAMES)
+def test_a_killed_run_is_resumed_to_the_same_bits(function, run_of, tmp_path, capsys):
+    """SIGKILL, between two checkpoints. The command line resumes what the function has started."""
+    folder, agent = run_of(function)
+    run = tmp_path / "run"
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, name(function), str(run)], env=environment, capture_output=True, check=False
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert checkpoints.iterations(run / "checkpoints") == [1, 2]
+    assert len(without_time(run)) < len(without_time(folder))
+    result = spo_command(capsys, "train", "--resume", str(run), "--quiet")
+    assert result.code == 0, result.err
+    assert without_time(folder) == without_time(run)
+    assert_same_bits(agent.params, spo.load(run).params)
+    assert_same_state(folder, run)
 
 
 def test_the_run_of_an_object_is_loaded_with_the_object(object_run, tmp_path, capsys):
@@ -220,15 +266,16 @@ def test_saved_and_loaded_agents_act_the_same(function, run_of, tmp_path, capsys
         assert_same_actions(agent, spo.load(source), environment)
 
 
-def test_a_run_is_evaluated_and_compared(run_of, tmp_path, capsys):
-    folder, _ = run_of("corridor")
+@pytest.mark.parametrize("function", EACH)
+def test_a_run_is_evaluated_and_compared(function, run_of, tmp_path, capsys):
+    folder, _ = run_of(function)
     result = spo_command(capsys, "evaluate", str(folder), "--episodes", "4")
     assert result.code == 0, result.err
     assert "return" in result.out
     result = spo_command(capsys, "compare", str(folder), "--out", str(tmp_path / "report"))
     assert result.code == 0, result.err
     result = spo_command(capsys, "runs", str(folder.parent))
-    assert "corridor" in result.out
+    assert function in result.out
 
 
 def test_the_commands_at_the_end_of_a_run_start_from_its_learner(run_of, tmp_path, capsys, monkeypatch):
