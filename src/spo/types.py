@@ -83,8 +83,9 @@ class Starts(NamedTuple):
 
     #: Meaning of the number, such as "Level".
     label: str
-    #: Smallest and largest number.
+    #: Smallest number.
     low: int
+    #: Largest number.
     high: int
     #: (key, number) -> (state, timestep)
     reset: Callable[[PRNGKey, Integer[Array, ""]], tuple[State, TimeStep]]

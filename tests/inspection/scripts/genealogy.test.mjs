@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
-const { firstActions, layoutGenealogy, pathTo, rankFirstActions, survivors } = await import(new URL("genealogy.mjs", page));
+const { firstActions, layoutGenealogy, MOST_ROWS, OTHERS, pathTo, rankFirstActions, survivors } =
+  await import(new URL("genealogy.mjs", page));
 const { layoutTree, MOST_NODES, pathToNode } = await import(new URL("tree.mjs", page));
 const { neighbour, placement, radius } = await import(new URL("circles_view.mjs", page));
 
@@ -55,6 +56,20 @@ test("more than 64 particles are folded by their first action", () => {
   assert.deepEqual(circles.map((circle) => circle.lives), [false, true, false, false, true]);
   assert.ok(Math.abs(circles[4].weight - 1) < 1e-9);
   assert.equal(circles[4].parent, 1);
+});
+
+test("a folded genealogy has few rows, also if all first actions are different", () => {
+  const many = 256;
+  const row = Array.from({ length: many }, (_, index) => index);
+  const large = {
+    ...search, num_particles: many, horizon: 1, parent: [row], action: [row.map((index) => [index])],
+    weight: [row.map((index) => (2 * index + 1) / many ** 2)], ended: [row.map(() => false)], survivor: row,
+  };
+  const { circles, numRows } = layoutGenealogy(large, false);
+  assert.equal(numRows, MOST_ROWS);
+  assert.deepEqual(circles.filter((circle) => circle.first === OTHERS).map((circle) => circle.members.length), [many - MOST_ROWS + 1]);
+  assert.ok(circles.some((circle) => circle.first === many - 1), "the heaviest keep their own rows");
+  assert.ok(Math.abs(circles.reduce((sum, circle) => sum + circle.weight, 0) - 1) < 1e-9);
 });
 
 test("the likeliest first action comes first", () => {

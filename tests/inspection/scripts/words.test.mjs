@@ -88,10 +88,11 @@ test("requests carry the token, and a refused one is an error with the server's 
       ? { ok: false, status: 400, json: async () => ({ error: "there is no step to take back." }) }
       : { ok: true, json: async () => ({ length: 1, steps: [], pictures: {} }) };
   };
-  const live = connect("secret", () => {});
+  const live = connect("secret", "tab", () => {});
   await live.search(2, { horizon: 4 }, 7);
   assert.equal(sent[0][0], "/api/search");
   assert.equal(sent[0][1].headers["X-Spo-Token"], "secret");
+  assert.equal(sent[0][1].headers["X-Spo-Session"], "tab");
   assert.deepEqual(JSON.parse(sent[0][1].body), { index: 2, settings: { horizon: 4 }, seed: 7 });
   await assert.rejects(live.undo(), /no step to take back/);
 });

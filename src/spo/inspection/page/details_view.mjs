@@ -1,7 +1,7 @@
 // Describes the circle that is pointed at: its path, its numbers and the state that it reached.
 
 import { element } from "./dom.mjs";
-import { pathTo } from "./genealogy.mjs";
+import { OTHERS, pathTo } from "./genealogy.mjs";
 import { pathToNode } from "./tree.mjs";
 import { actionName, count, number, percent } from "./words.mjs";
 
@@ -65,7 +65,9 @@ function table(header, rows) {
     element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell))))));
 }
 
-function firstName(search, actions, circle) {
+/** Returns the name of the first action of a circle's particles. */
+export function firstName(search, actions, circle) {
+  if (circle.first === OTHERS) return "others";
   const path = pathTo(search, circle.depth, circle.members[0]);
   return actionName(actions, search.action[0][path[0]]);
 }

@@ -3,6 +3,10 @@
 /** More particles than this are folded by their first action. */
 export const MOST_PARTICLES = 64;
 
+/** Rows of a folded genealogy. Further first actions share the last row, under the key OTHERS. */
+export const MOST_ROWS = 24;
+export const OTHERS = Number.MAX_SAFE_INTEGER;
+
 /**
  * Returns rows of circles and the lines between them.
  *
@@ -11,9 +15,10 @@ export const MOST_PARTICLES = 64;
  * read-out, and `parent` is the index of its parent among the circles, or -1 for the root.
  */
 export function layoutGenealogy(search, isDiscrete) {
-  const firsts = firstActions(search, isDiscrete);
-  const lives = survivors(search);
   const folded = search.num_particles > MOST_PARTICLES;
+  const all = firstActions(search, isDiscrete);
+  const firsts = folded ? joinLightest(search, all) : all;
+  const lives = survivors(search);
   const layout = folded ? foldByFirstAction(search, firsts, lives) : placeParticles(search, firsts, lives);
   return { ...layout, folded, firsts };
 }
@@ -28,6 +33,18 @@ export function firstActions(search, isDiscrete) {
     }));
   }
   return firsts;
+}
+
+/** Returns first actions of which only the heaviest have a key of their own. Weights are counted over all depths. */
+function joinLightest(search, firsts) {
+  const weights = new Map();
+  firsts.forEach((row, depth) => row.forEach((first, particle) => {
+    weights.set(first, (weights.get(first) ?? 0) + (search.weight[depth][particle] ?? 0));
+  }));
+  if (weights.size <= MOST_ROWS) return firsts;
+  const ranked = [...weights.entries()].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([first]) => first);
+  const kept = new Set(ranked.slice(0, MOST_ROWS - 1));
+  return firsts.map((row) => row.map((first) => (kept.has(first) ? first : OTHERS)));
 }
 
 /** Returns for every particle at every depth if one of its descendants is in the read-out. */
@@ -55,7 +72,7 @@ export function pathTo(search, depth, particle) {
  */
 export function rankFirstActions(search, firsts, policy) {
   const last = search.horizon - 1;
-  const weights = new Map(firsts[0].map((first) => [first, policy ? policy[first] : 0]));
+  const weights = new Map(firsts[0].map((first) => [first, policy?.[first] ?? 0]));
   if (!policy) {
     firsts[last].forEach((first, particle) => weights.set(first, weights.get(first) + search.weight[last][particle]));
   }

@@ -18,15 +18,18 @@ export function connect(token, session, onWait) {
   };
   const patiently = async (path, body) => {
     const started = performance.now();
+    let answered = false;
     const ask = async () => {
       const status = await post("/api/status", {}).catch(() => null);
       const seconds = Math.round((performance.now() - started) / 1000);
+      if (answered) return;
       onWait(status?.compiling ? `Compiling the search for these settings … ${seconds} s` : `Searching … ${seconds} s`);
     };
     const timer = setInterval(ask, PATIENCE);
     try {
       return await post(path, body);
     } finally {
+      answered = true;
       clearInterval(timer);
       onWait(null);
     }

@@ -3,7 +3,7 @@
 import { drawCircles, scrolling } from "./circles_view.mjs";
 import { colourClasses } from "./colours.mjs";
 import { drawCurves } from "./curves_view.mjs";
-import { describeCircle, drawDetails, pictureOf, placeOf } from "./details_view.mjs";
+import { describeCircle, drawDetails, firstName, pictureOf, placeOf } from "./details_view.mjs";
 import { element, replace } from "./dom.mjs";
 import { layoutGenealogy, rankFirstActions } from "./genealogy.mjs";
 import { invitation, legend } from "./guide.mjs";
@@ -43,7 +43,7 @@ function viewOfParticles({ search, policy }, actions) {
     ? `${search.num_particles} particles, folded by their first action`
     : `Genealogy of ${count(search.num_particles, "particle")}`;
   return { layout, classes, actionClasses: classes, heading, numDepths: search.horizon, resampled: search.resampled,
-    labels: labelsOf(layout, (circle) => actionName(actions, search.action[0][circle.members[0]]), actions) };
+    labels: labelsOf(layout, (circle) => firstName(search, actions, circle), actions) };
 }
 
 function viewOfTree(search, actions) {
