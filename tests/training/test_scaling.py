@@ -132,11 +132,18 @@ def test_rewards_in_the_replay_buffer_follow_the_scale():
         replay_size=64,
     )
     config = dataclasses.replace(config, search=dataclasses.replace(config.search, num_particles=2, horizon=1))
-    _, state, _ = run(change_scale(make("tiny/credit").train, reward=100.0), config, iterations=3)
+    trainer, state, _ = run(change_scale(make("tiny/credit").train, reward=100.0), config, iterations=3)
     nodes = jax.tree.leaves(state.worker, is_leaf=lambda node: isinstance(node, Experience))
     rewards = next(node.reward for node in nodes if isinstance(node, Experience))
     raw = np.unique(np.round(np.asarray(rewards) / np.asarray(state.learner.scales.reward_scale)[0], 2))
     assert set(raw) == {0.0, 50.0, 100.0}
+    # `spo inspect` shows the policy and the search of a scaled learner.
+    learner, inspect = jax.tree.map(lambda x: x[0], state.learner), trainer.algorithm.inspect
+    env_state, timestep = jax.vmap(trainer.task.train.reset)(jax.random.split(jax.random.key(1), 2))
+    assert inspect.policy(learner, timestep).shape[0] == 2
+    temperature = inspect.temperature(learner)
+    searched = inspect.search(learner, jax.random.key(0), env_state, timestep, temperature, greedy=True)
+    assert searched.action.shape == (2,)
 
 
 def test_discounted_returns_restart_after_an_end():

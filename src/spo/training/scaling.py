@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.acting import Experience, Worker
-from spo.algorithms.base import Algorithm, Setting, TrainState
+from spo.algorithms.base import Algorithm, Inspect, Setting, TrainState
 from spo.algorithms.observation_statistics import (
     RunningStatistics,
     include_rollout,
@@ -109,9 +109,24 @@ def scale_algorithm(
             return bind(learner.scales).value(learner.inner, key, timestep) / learner.scales.reward_scale
 
         init_fn = functools.partial(init, bind, setting, scaling, getattr(config, "gamma", 0.99))
-        return plain._replace(init=init_fn, step=functools.partial(step, bind), act=act, value=value)
+        step_fn, inspect = functools.partial(step, bind), _bind_inspect(plain.inspect, bind)
+        return plain._replace(init=init_fn, step=step_fn, act=act, value=value, inspect=inspect)
 
     return make_scaled
+
+
+def _bind_inspect(plain: Inspect | None, bind: Callable[[Scales], Algorithm]) -> Inspect | None:
+    """Returns the functions of `spo inspect` for a scaled learner. Values inside a search are in scaled rewards."""
+    if plain is None:
+        return None
+
+    def bound(name: str) -> Any:
+        def call(learner: ScaledLearner, *arguments: Any, **options: Any) -> Any:
+            return getattr(bind(learner.scales).inspect, name)(learner.inner, *arguments, **options)
+
+        return None if getattr(plain, name) is None else call
+
+    return Inspect(plain.distribution, bound("policy"), bound("search"), bound("temperature"))
 
 
 def init(
