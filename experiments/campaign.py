@@ -174,6 +174,7 @@ def pack(runs: dict[str, Any], folder: pathlib.Path, target: pathlib.Path, out: 
             except (ValueError, OSError) as error:  # stopped before its first checkpoint
                 print(f"{name} is not exported: {error}")
             if file.exists() and file.stat().st_size > MAX_EXPORT_BYTES:
+                print(f"{name} is not exported: its file has {file.stat().st_size / 1e6:.0f} MB")
                 file.unlink()
 
 

@@ -1,6 +1,8 @@
 """Tests of the list of runs of the core scale."""
 
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -145,3 +147,17 @@ def test_programs_run_side_by_side_until_the_time_is_over(tmp_path: Path, monkey
         "short",
         "next",
     }
+
+
+@pytest.mark.program
+def test_a_call_trains_and_its_records_are_stored(tmp_path: Path):
+    [name] = [name for name in campaign.planned_runs("smoke") if name.startswith("tiny-continuous_credit-ppo")]
+    words = [sys.executable, campaign.__file__, "--scale", "smoke", "--only", name]
+    folders = ["--folder", str(tmp_path / "runs"), "--target", str(tmp_path / "stored")]
+    call = [*words, *folders, "--work", "300", "--out", str(tmp_path / "out")]
+    subprocess.run(call, check=True, timeout=300)
+    unpacked = [*words, *folders, "--unpack", str(tmp_path / "out" / "records.tar.gz")]
+    told = subprocess.run(unpacked, check=True, capture_output=True, text=True).stdout
+    assert f"stored   {name}" in told
+    assert "Left: 0 of 1 runs" in told
+    assert load_run(tmp_path / "stored" / name).finals.keys() == {0, 1}
