@@ -46,6 +46,7 @@ CORE_BOXOBAN = ("spo", "ppo", "vmpo", "gumbel_alphazero")
 """Algorithms that the core scale trains on Boxoban."""
 TUNED_LEARNER = ("num_updates", "batch_size", "replay_size", "learning_rate", "gamma")
 """Settings of the tuned cube that Gumbel AlphaZero has as well."""
+CORE_EVALUATIONS = 14
 CORE_ABLATION_STEPS = {"brax/ant": 5e6, "rubiks_cube": 2e7}
 CORE_BOXOBAN_NETWORK = NetworkConfig(channels=(64, 64), dtype="bfloat16")
 """One network for all algorithms: with the paper's, 1e8 steps of SPO take 15 hours on an H200."""
@@ -175,7 +176,7 @@ def tuned_cube(scale: str, algorithm: str = "spo") -> Any:
         seed=1,
         num_seeds=5 if algorithm == "spo" else 2,
         logs_per_evaluation=1,
-        evaluation=dataclasses.replace(tuned.evaluation, num_evaluations=20, final_episodes=1280),
+        evaluation=dataclasses.replace(tuned.evaluation, num_evaluations=CORE_EVALUATIONS, final_episodes=1280),
     )
 
 
@@ -207,8 +208,8 @@ def _core_ablation(experiment: Any) -> Any:
 
 
 def _short_records(experiment: Any, **changes: Any) -> Any:
-    """Returns the experiment with 20 training records per seed: metrics files stay below 100 kB."""
-    evaluation = EvaluationConfig(num_evaluations=20, episodes=128, final_episodes=1280)
+    """Returns the experiment with few training records per seed: metrics files of five seeds stay below 100 kB."""
+    evaluation = EvaluationConfig(num_evaluations=CORE_EVALUATIONS, episodes=128, final_episodes=1280)
     return dataclasses.replace(experiment, logs_per_evaluation=1, evaluation=evaluation, **changes)
 
 

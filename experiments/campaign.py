@@ -9,9 +9,9 @@
 
 Runs are trained in runs/core. A run that has not ended after the time is stopped, and resumed by the next call on the
 same machine. Its last parameters are exported to OUT. A run is started only if it can end in this call and the later
-ones. Stored runs have no checkpoints, and numbers of six digits: a metrics file stays below 100 kB. Expected seconds
-are those of one program alone on an H200, from the speeds in results/benchmarks/h200/training.json. Boxoban needs the
-public levels in the folder that SPO_DATA names.
+ones. Stored runs have no checkpoints, no metrics of episodes but return, length and solved, and numbers of six digits:
+a metrics file stays below 100 kB. Expected seconds are those of one program alone on an H200, from the speeds in
+results/benchmarks/h200/training.json. Boxoban needs the public levels in the folder that SPO_DATA names.
 """
 
 import argparse
@@ -39,6 +39,8 @@ from spo import files
 from spo.reports.run_files import METRICS_CHECKSUM, read_records, read_summary, with_checksum
 
 STORED_FILES = ("config.json", "environment.json", "metrics.jsonl", "summary.json")
+EPISODES = ("episode", "greedy", "drawn", "policy_only", "last")
+EPISODE_METRICS = ("return", "length", "solved", "return_deviation", "count")
 MAX_METRICS_BYTES = 100_000
 MAX_EXPORT_BYTES = 16 << 20
 
@@ -141,12 +143,23 @@ def store(name: str, experiment: Any, folder: pathlib.Path, target: pathlib.Path
     for file in ("config.json", "environment.json", *map(evaluation_file, further_evaluations(experiment))):
         (target / name / file).write_bytes((source / file).read_bytes())
     metrics = target / name / "metrics.jsonl"
-    lines = [json.dumps(_rounded(record), separators=(",", ":")) for record in read_records(source / "metrics.jsonl")]
+    lines = [json.dumps(compact(record), separators=(",", ":")) for record in read_records(source / "metrics.jsonl")]
     metrics.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     summary = (read_summary(source) or {}) | {METRICS_CHECKSUM: files.crc32(metrics)}
     (target / name / "summary.json").write_text(json.dumps(with_checksum(summary), indent=2) + "\n", encoding="utf-8")
     if metrics.stat().st_size > MAX_METRICS_BYTES:
         print(f"{metrics} has {metrics.stat().st_size:,} bytes: write fewer records.", file=sys.stderr)
+
+
+def compact(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record without the environment's own metrics of episodes, and with floats of six digits."""
+
+    def is_kept(name: str) -> bool:
+        prefix, _, metric = name.partition("/")
+        return prefix not in EPISODES or metric in EPISODE_METRICS
+
+    kept = {name: value for name, value in record["metrics"].items() if is_kept(name)}
+    return _rounded({**record, "metrics": kept})
 
 
 def _rounded(value: Any) -> Any:

@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib")
 import _claims
 import _programs
 import _runs
+import _tasks
 import campaign
 import discrete
 
@@ -91,6 +92,22 @@ def test_only_records_of_finished_runs_are_stored_with_six_digits(tmp_path: Path
     assert stored == sorted([*campaign.STORED_FILES, "evaluation_unfiltered_valid.json"])
     assert load_run(tmp_path / "stored" / "one").evaluations[0][1]["metrics"]["episode/solved"] == 0.333333
     assert check_metrics(tmp_path / "stored" / "one")
+
+
+def test_stored_metrics_of_five_seeds_stay_below_100_kb():
+    """A run on Ant has the longest records. Evaluations have the other kind of actions as well."""
+    longest: dict[str, int] = {}
+    for line in (_claims.ROOT / "results/runs/h200/spo_ant/metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] != "train":
+            others = {n.replace("episode/", "greedy/"): v for n, v in record["metrics"].items() if "episode/" in n}
+            record["metrics"] |= others
+        text = json.dumps(campaign.compact(record), separators=(",", ":"))
+        assert "x_velocity" not in text
+        longest[record["kind"]] = max(longest.get(record["kind"], 0), len(text) + 1)
+    num = _tasks.CORE_EVALUATIONS
+    total = 5 * (num * longest["train"] + (num + 1) * longest["evaluation"] + longest["final"])
+    assert total < campaign.MAX_METRICS_BYTES
 
 
 def test_records_come_back_in_one_file(tmp_path: Path):
