@@ -56,6 +56,12 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
             marks=pytest.mark.program,
         ),
         pytest.param(
+            "live_page.py",
+            ["--tiny", "--repeats", "2"],
+            {"agent", "num_particles", "horizon", "milliseconds", "milliseconds_95", "compile_seconds", "load_before"},
+            marks=pytest.mark.program,
+        ),
+        pytest.param(
             "scaling.py",
             ["--tiny", "--repeats", "2"],
             {"sweep", "size", "milliseconds", "temporary_megabytes"},
