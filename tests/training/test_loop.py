@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from spo import environments
+from spo._version import __version__
 from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
 from spo.training import checkpoints, loop
@@ -97,7 +98,7 @@ def test_a_run_records_versions_and_devices(whole_run: Path):
     assert first["platform"] == "cpu"
     assert "git_commit" in first
     config = json.loads((whole_run / "config.json").read_text())
-    assert config["spo_version"] == loop.__version__
+    assert config["spo_version"] == __version__
     assert RunFolder.open(whole_run).experiment == tiny_experiment()
 
 

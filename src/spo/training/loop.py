@@ -8,34 +8,32 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from spo import files
-from spo._version import __version__
-from spo.reports.run_files import METRICS_CHECKSUM, read_config, read_records, read_summary, with_checksum
-from spo.reports.summary import summarise, untrained_sentence
+from spo.reports.run_files import read_config, read_summary
+from spo.reports.summary import untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
 from spo.training.agreement import Agreement
-from spo.training.checkpoints import Checkpointer, Saved
+from spo.training.checkpoints import Checkpointer
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
+from spo.training.ending import saving_on_failure, write_summary
 from spo.training.evaluation import name_of_other, number_of_others
 from spo.training.experiment import Experiment
+from spo.training.record_log import RecordLog
 from spo.training.records import (
-    NonFiniteError,
     Record,
     check_finite,
     check_metric_names,
     divide_by_episode_count,
     episode_metrics,
-    make_records,
     mean_metrics,
 )
-from spo.training.run_folder import RunFolder, write_json
+from spo.training.run_folder import RunFolder
 from spo.training.run_state import Progress, RunState, keep_best
 from spo.training.search_memory import check_search_memory, describe_search
 from spo.training.sinks.base import RunInfo, Sink, SinkGroup
@@ -91,11 +89,11 @@ def run(
         checkpointer = _make_checkpointer(folder, checkpoint_seconds, sink)
         state = None if folder is None else checkpointer.restore(trainer.abstract_state, trainer.num_devices)
         progress = None if state is None else state.progress
-        log = _Log(trainer, sink, started_at, progress)
+        log = RecordLog(trainer, sink, started_at, progress)
         agreement = Agreement(listener, -1 if progress is None else progress.iteration)
         with (
             contextlib.closing(sink),
-            _saving_on_failure(folder, checkpointer, sink, listener),
+            saving_on_failure(folder, checkpointer, sink, listener),
             contextlib.closing(agreement),
         ):
             _start(trainer, folder, sink, progress)
@@ -114,7 +112,7 @@ def run(
                 sink.message(untrained)
         if folder is not None:
             with listener.postponed():
-                _write_summary(folder, trainer, state.progress, checkpointer.saved)
+                write_summary(folder, trainer, state.progress, checkpointer.saved)
     return state
 
 
@@ -211,7 +209,7 @@ def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
 def _train_to_end(
     trainer: Trainer,
     state: RunState,
-    log: "_Log",
+    log: RecordLog,
     checkpointer: Checkpointer,
     agreement: Agreement,
     callbacks: Sequence[Callback],
@@ -252,7 +250,7 @@ def _update(
             listener.stop()
 
 
-def _train(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+def _train(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     """Trains for one interval."""
     train_state, metrics, seconds = trainer.run(state.train_state)
     progress, num_iterations = state.progress, trainer.schedule.iterations_per_interval
@@ -267,7 +265,7 @@ def _train(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
     return state._replace(train_state=train_state, progress=progress)
 
 
-def _evaluate(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     """Evaluates the current learner and keeps it where it is the best so far."""
     config, iteration = trainer.experiment.evaluation, state.progress.iteration
     # The key depends on the iteration alone: a resumed run repeats the evaluation of an uninterrupted one.
@@ -292,7 +290,7 @@ def _play_in_both_ways(
     return episode_metrics("episode", configured) | episode_metrics(name_of_other(greedy), other)
 
 
-def _evaluate_final(trainer: Trainer, state: RunState, log: "_Log") -> RunState:
+def _evaluate_final(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     """Evaluates the best learner of each seed with more episodes, as in training and by the policy alone.
 
     The last learner gets the same episodes, unless it is the best one. Its actions are those of `evaluation.greedy`.
@@ -324,7 +322,7 @@ def _advice_at_end(trainer: Trainer, folder: RunFolder | None) -> str:
     )
 
 
-def _call_back(callbacks: Sequence[Callback], log: "_Log") -> bool:
+def _call_back(callbacks: Sequence[Callback], log: RecordLog) -> bool:
     """Calls the callbacks with the records of the interval. Returns True if one of them has stopped the run."""
     if not callbacks:
         return False
@@ -339,39 +337,6 @@ def _split_key(seed: int) -> tuple[PRNGKey, PRNGKey, PRNGKey]:
     """Returns the keys of initialisation, evaluations and final evaluation."""
     key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
     return key_init, key_evaluation, key_final
-
-
-class _Log:
-    """Sends records with the times of the run, which include earlier starts of a resumed run."""
-
-    def __init__(self, trainer: Trainer, sink: Sink, started_at: float | None, resumed_from: Progress | None):
-        self._trainer = trainer
-        self._sink = sink
-        self.records: list[Record] = []  # of the latest interval and of the evaluation at its end
-        self._wall_zero = time.perf_counter() if started_at is None else started_at
-        self._compile_zero = trainer.compile_seconds
-        if resumed_from is not None:
-            self._wall_zero -= resumed_from.wall_seconds
-            self._compile_zero -= resumed_from.compile_seconds
-
-    def stamp(self, progress: Progress) -> Progress:
-        """Returns the progress with the current times."""
-        return progress._replace(
-            wall_seconds=time.perf_counter() - self._wall_zero,
-            compile_seconds=self._trainer.compile_seconds - self._compile_zero,
-        )
-
-    def write(
-        self,
-        kind: str,
-        progress: Progress,
-        metrics: dict[str, np.ndarray],
-        env_steps_per_second: float | None = None,
-    ) -> None:
-        """Sends one record for each seed."""
-        records = make_records(self._trainer.algorithm, kind, progress, metrics, env_steps_per_second)
-        self._sink.log(records)
-        self.records = records if kind == "train" else [*self.records, *records]
 
 
 # --- The folder of a run ----------------------------------------------------------------------------------------------
@@ -419,78 +384,3 @@ def _describe_start(folder: RunFolder) -> str:
     iterations = ", ".join(f"{iteration:,}" for iteration in sorted(set(header["iteration"])))
     steps = ", ".join(f"{env_steps:,}" for env_steps in sorted(set(header["env_steps"])))
     return f"Starts from {file}: the {header['which']} parameters of its run, iteration {iterations} ({steps} steps)."
-
-
-@contextlib.contextmanager
-def _saving_on_failure(
-    folder: RunFolder | None, checkpointer: Checkpointer, sink: Sink, listener: signals.Listener
-) -> Iterator[None]:
-    """Saves the latest complete state if training stops early, and names the command that continues the run."""
-    if folder is None:
-        yield
-        return
-    together = " --distributed" if jax.process_count() > 1 else ""
-    resume = f"continue with `{folder.resume_command}{together}`."
-    try:
-        yield
-    except (KeyboardInterrupt, signals.Terminated) as error:
-        with listener.postponed():
-            if listener.agreed:
-                checkpointer.save_latest()
-                processes.end_together(error)
-            sink.message(f"{signals.describe(error)}: {resume}")
-        raise
-    except NonFiniteError as error:
-        if checkpointer.latest is None:
-            raise NonFiniteError(
-                f"{error} This is before the first update: check the environment and its rewards."
-            ) from None
-        checkpointer.save_latest()
-        raise NonFiniteError(
-            f"{error} Training has stopped, and the state before that is saved. To continue from it with other "
-            f"settings, such as a smaller learning rate: `spo export {folder.path} FILE --which last`, then "
-            "`spo train --from FILE`."
-        ) from None
-    except Exception as error:  # too little memory, a full disk, or an error in a callback or a sink
-        if jax.process_count() == 1:
-            with contextlib.suppress(OSError):
-                checkpointer.save_latest()
-        if isinstance(error, OSError):
-            raise OSError(f"{error} When that is fixed, {resume}") from error
-        raise
-
-
-def _write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> None:
-    """Writes summary.json in process 0. All processes can read it on return."""
-    if processes.is_first():
-        summary = _summarise(folder, trainer, progress, saved)
-        summary[METRICS_CHECKSUM] = files.crc32(folder.metrics_path)
-        write_json(folder.summary_path, with_checksum(summary))
-    processes.wait_for_all()
-
-
-def _summarise(folder: RunFolder, trainer: Trainer, progress: Progress, saved: Saved | None) -> dict[str, Any]:
-    experiment, algorithm, env_steps = trainer.experiment, trainer.algorithm, progress.env_steps
-    return {
-        "task": experiment.task,
-        "algorithm": experiment.algorithm,
-        "seed": experiment.seed,
-        "num_seeds": experiment.num_seeds,
-        "env_steps": env_steps,
-        "model_steps": env_steps * algorithm.model_steps_per_env_step,
-        "network_evaluations": env_steps * algorithm.network_evaluations_per_env_step,
-        "iterations": progress.iteration,
-        "best_env_steps_per_seed": [i * progress.env_steps_per_iteration for i in progress.best_iterations],
-        **summarise(read_records(folder.metrics_path)),
-        "wall_seconds": progress.wall_seconds,
-        "compile_seconds": progress.compile_seconds,
-        "training_seconds": progress.training_seconds,
-        "env_steps_per_second": progress.env_steps_per_second,
-        "time_to_first_update": progress.time_to_first_update,
-        "checkpoint_bytes": None if saved is None else saved.num_bytes,
-        "checkpoint_seconds": None if saved is None else saved.seconds,
-        "device": jax.devices()[0].device_kind,
-        "num_devices": progress.num_devices,
-        "start_from": read_config(folder.path)["start_from"],
-        "spo_version": __version__,
-    }
