@@ -26,13 +26,18 @@ def planned_runs(scale: str = "core") -> dict[str, Any]:
     """
     runs = {}
     for name in CLAIMS:
-        experiment = importlib.import_module(name)
-        setup = Setup(experiment.CLAIM, scale, ROOT / "runs" / scale / name, ROOT / "results" / "claims")
-        runs |= {run_name(run): run for run in experiment.runs(setup).values()}
+        runs |= runs_of(name, scale)
     further = [tuned_cube(scale, algorithm) for algorithm in ("spo", "gumbel_alphazero")]
     if scale == "smoke":
         further += [boxoban(scale, algorithm) for algorithm in CORE_BOXOBAN]
     return runs | {run_name(run): run for run in further}
+
+
+def runs_of(claim: str, scale: str = "core") -> dict[str, Any]:
+    """Returns the runs of one claim by folder name."""
+    experiment = importlib.import_module(claim)
+    setup = Setup(experiment.CLAIM, scale, ROOT / "runs" / scale / claim, ROOT / "results" / "claims")
+    return {run_name(run): run for run in experiment.runs(setup).values()}
 
 
 def further_evaluations(experiment: Any) -> dict[str, tuple[str, ...]]:

@@ -25,12 +25,14 @@ from typing import Any
 
 from _claims import ROOT
 from _plan import (
+    CLAIMS,
     expected_seconds,
     further_evaluations,
     known_speed,
     lacks_levels,
     max_seconds,
     planned_runs,
+    runs_of,
 )
 from _programs import START_SECONDS, Limits, run_side_by_side
 from _runs import CORE_RUNS
@@ -218,6 +220,9 @@ def print_shell(runs: dict[str, Any], options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = parse()
+    if options.folders_of:
+        print(*(options.target / name for name in runs_of(options.folders_of, options.scale)))
+        return
     runs = planned_runs(options.scale)
     if unknown := set(options.run) - runs.keys():
         sys.exit(f"There is no run {', '.join(sorted(unknown))}: `python experiments/campaign.py` lists them.")
@@ -257,6 +262,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, help="folder for the records of finished runs, as one file")
     parser.add_argument("--print-shell", action="store_true", help="print the command line of the next call")
     parser.add_argument("--unpack", nargs="+", type=pathlib.Path, default=[], metavar="FILE", help="store records")
+    parser.add_argument("--folders-of", choices=CLAIMS, help="print the folders of a claim's stored runs")
     parser.add_argument("--folder", type=pathlib.Path, help="folder of the training runs")
     parser.add_argument("--target", type=pathlib.Path, help="folder of the stored runs")
     options = parser.parse_args()

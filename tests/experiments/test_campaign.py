@@ -32,6 +32,10 @@ def test_the_plan_has_every_comparison_of_the_core_scale():
     shared = [run for run in runs.values() if (run.task, run.steps) == ("brax/ant", 5e6)]
     assert len(shared) == 10 + 5 + 3 + 1
     assert all(run.logs_per_evaluation == 1 for run in runs.values())
+    # A report of a claim leaves ablations and the tuned cube out.
+    compared = campaign.runs_of("discrete")
+    assert compared.keys() <= runs.keys()
+    assert len({(run.task, run.algorithm) for run in compared.values()}) == len(compared) == 11
 
 
 def test_a_claim_at_the_core_scale_reads_stored_runs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
