@@ -146,6 +146,16 @@ def test_rewards_in_the_replay_buffer_follow_the_scale():
     assert searched.action.shape == (2,)
 
 
+def test_returns_that_are_all_the_same_get_a_moderate_factor():
+    def factor(mean: float, squares: float) -> float:
+        statistics = scaling.RunningStatistics(jnp.float32(10.0), jnp.float32(mean), jnp.float32(squares))
+        return float(scaling.Scales(None, statistics).reward_scale)
+
+    assert factor(0.0, 0.0) == 1.0
+    assert factor(-6.0, 1e-9) == pytest.approx(0.5)
+    assert factor(0.5, 40.0) == pytest.approx(0.5)
+
+
 def test_discounted_returns_restart_after_an_end():
     rewards = jnp.array([[1.0], [2.0], [4.0]])
     ended = jnp.array([[False], [True], [False]])

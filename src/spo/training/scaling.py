@@ -49,11 +49,15 @@ class Scales(NamedTuple):
 
     @property
     def reward_scale(self) -> Float[Array, ""]:
-        """Factor on rewards: 1 / σ, and 1 before any returns differ."""
+        """Factor on rewards: 1 / σ, and 1 before any return differs from 0.
+
+        σ is at least a third of the mean return: returns that are nearly all the same would get a large factor.
+        """
         if self.returns is None:
             return jnp.ones(())
         variance = self.returns.sum_of_squared_deviations / jnp.maximum(self.returns.num_observations, 1.0)
-        return jnp.where(variance > 0, jax.lax.rsqrt(jnp.maximum(variance, 1e-30)), 1.0)
+        square = jnp.maximum(variance, jnp.square(self.returns.mean / 3.0))
+        return jnp.where(square > 0, jax.lax.rsqrt(jnp.maximum(square, 1e-30)), 1.0)
 
 
 class ScaledLearner(NamedTuple):
