@@ -18,7 +18,7 @@ from spo.cli import main, training
 from spo.cli.compare import _commands, _plain, repeating_command
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures
-from spo.reports.runs import load_run
+from spo.reports.runs import load_run, with_checksum
 from spo.training.experiment import EvaluationConfig, Experiment, to_json
 
 
@@ -88,7 +88,8 @@ def test_names_of_runs_neither_style_the_terminal_nor_move_its_cursor():
 
 
 def _run_of(experiment: Experiment, folder: Path, **extra):
-    write_run(folder, [0.0, 0.5], **{"spo_version": __version__, **to_json(experiment), **extra})
+    config = {"spo_version": __version__, **to_json(experiment), **extra}
+    write_run(folder, [0.0, 0.5], **with_checksum({"start_from": None} | config))
     return load_run(folder)
 
 

@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 from reports.fake_runs import FEW, write_run, write_suite
 from spo.reports.comparison import Comparison, compare
 from spo.reports.judgement import judge, to_json, verdict
-from spo.reports.runs import load_runs
+from spo.reports.runs import load_runs, with_checksum
 
 
 def test_mixed_metrics_raise_until_one_is_chosen(tmp_path: Path):
@@ -85,12 +85,68 @@ def test_groups_by_a_setting_are_sorted_by_its_value(tmp_path: Path):
     expected = ("num_particles 4", "num_particles 16", "num_particles 128")
     assert compare(runs, by="search.num_particles").groups == expected
     assert compare(runs, by="config.search.num_particles").groups == expected
-    (pooled,) = compare(runs).groups
-    assert pooled == "spo"
-    assert any("differ in config.search.num_particles: --by" in note for note in compare(runs).notes)
+    pooled = compare(runs, by="algorithm")
+    assert pooled.groups == ("spo",)
+    assert any("differ in search.num_particles: --by search.num_particles sep" in note for note in pooled.notes)
     assert not any("differ in" in note for note in compare(runs, by="search.num_particles").notes)
     with pytest.raises(ValueError, match="no setting 'particles'"):
         compare(runs, by="particles")
+
+
+def test_runs_of_one_algorithm_with_other_settings_are_groups_of_their_own(tmp_path: Path):
+    """Seeds of equal settings are one group. Evaluations, checksums and records are no reason for a group."""
+    for index, (rate, seed) in enumerate([(0.01, 0), (0.01, 1), (0.001, 0), (0.001, 1)]):
+        settings = {"search": {"num_particles": 16}, "learning_rate": rate}
+        few = {"num_evaluations": 2 + seed}
+        extra = {"config": settings, "evaluation": few, "specs": {"observation": str(index)}}
+        path = write_run(tmp_path / str(index), [0.0, 0.5], final=0.5, seed=seed, **extra) / "config.json"
+        path.write_text(json.dumps(with_checksum(json.loads(path.read_text()))))
+    write_run(tmp_path / "ppo", [0.0, 0.5], final=0.5, algorithm="ppo", config={"learning_rate": 0.3})
+    comparison = compare(load_runs([tmp_path]))
+    assert comparison.by == "settings"
+    assert comparison.groups == ("ppo", "spo, learning_rate 0.001", "spo, learning_rate 0.01")
+    assert [len(comparison.results_of(group, "rubiks_cube")) for group in comparison.groups] == [1, 2, 2]
+    notes = "\n".join(comparison.notes)
+    assert "differ in evaluation.num_evaluations, which concerns evaluations only." in notes
+    assert "--by" not in notes
+    assert "sha256" not in notes
+    together = "\n".join(compare(load_runs([tmp_path]), by="algorithm").notes)
+    assert "spo on rubiks_cube combines runs that differ in learning_rate, evaluation.num_evaluations: --by learn" in (
+        together
+    )
+
+
+def test_an_algorithm_with_other_settings_on_another_task_is_one_group(tmp_path: Path):
+    for task, rate in (("brax/ant", 0.01), ("rubiks_cube", 0.001)):
+        for algorithm in ("spo", "ppo"):
+            folder = tmp_path / f"{algorithm}-{task.replace('/', '-')}"
+            settings = {"learning_rate": rate}
+            write_run(folder, [0.0, 0.5], final=0.5, task=task, algorithm=algorithm, config=settings)
+    comparison = compare(load_runs([tmp_path]))
+    assert (comparison.by, comparison.groups) == ("algorithm", ("ppo", "spo"))
+
+
+def test_groups_of_settings_without_a_common_task_are_not_separated(tmp_path: Path):
+    for task, rate in (("brax/ant", 0.01), ("brax/ant", 0.02), ("rubiks_cube", 0.001)):
+        folder = tmp_path / f"{task.replace('/', '-')}-{rate}"
+        write_run(folder, [0.0, 0.5], final=0.5, task=task, config={"learning_rate": rate})
+    assert compare(load_runs([tmp_path])).groups == ("spo",)
+
+
+def test_names_of_groups_have_as_many_settings_as_tell_them_apart(tmp_path: Path):
+    for index in range(2):
+        few = dict.fromkeys("abcd", index)
+        write_run(tmp_path / f"few{index}", [0.0, 0.5], final=0.5, config=few)
+    assert compare(load_runs([tmp_path])).groups == ("spo, a 0, b 0, c 0", "spo, a 1, b 1, c 1")
+    write_run(tmp_path / "last", [0.0, 0.5], final=0.5, config=dict.fromkeys("abc", 1) | {"d": 5})
+    assert compare(load_runs([tmp_path])).groups[-1] == "spo, a 1, b 1, c 1, d 5"
+
+
+def test_a_start_file_separates_groups_by_its_name(tmp_path: Path):
+    write_run(tmp_path / "new", [0.0, 0.5], final=0.5)
+    write_run(tmp_path / "from", [0.3, 0.5], final=0.5, start_from={"file": "a.npz", "env_steps": [5], "which": "best"})
+    assert compare(load_runs([tmp_path])).groups == ("spo, start_from None", "spo, start_from a.npz")
+    assert compare(load_runs([tmp_path]), by="start_from").groups == ("start_from None", "a.npz")
 
 
 def test_other_options_are_another_task_unless_they_define_the_groups(tmp_path: Path):

@@ -24,7 +24,7 @@ def compare(
     /,
     *,
     out: Path | None = None,
-    by: str = "algorithm",
+    by: str = "auto",
     metric: Literal["auto", "solve_rate", "return"] = "auto",
     actions: Literal["auto", "drawn", "greedy"] = "auto",
     title: str = "",
@@ -36,7 +36,8 @@ def compare(
     Args:
         runs: Folders of runs, or folders that contain them. Names may contain * and ?.
         out: Folder for report.html, the figures (PNG) and comparison.json. None: a new folder in runs/.
-        by: Setting that divides the runs into groups, such as algorithm or search.num_particles.
+        by: Setting that divides the runs into groups, such as algorithm or search.num_particles. auto: the algorithm
+            and, where its runs on one task differ, the settings of learning in which they differ.
         metric: Score of a run. auto: the share of solved episodes if the task has one, else the return.
         actions: Evaluations to compare, the same for all runs: with drawn actions or with the best ones (greedy). auto:
             those of the runs' own setting evaluation.greedy, and drawn ones if the runs differ in it.
@@ -99,7 +100,7 @@ def repeating_command(run: "Run") -> str | None:
     from spo.reports.runs import flatten
     from spo.training.experiment import to_json
 
-    config = {name: value for name, value in run.config.items() if name not in ("spo_version", "start_from", "specs")}
+    config = {name: value for name, value in run.config.items() if name not in _NO_OPTIONS}
     if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS or is_own(config["task"]):
         return None
     # config.json names the file that a run started from without its folder. The run folder contains a copy.
@@ -120,6 +121,10 @@ def repeating_command(run: "Run") -> str | None:
     if not candidates:
         return None
     return min(candidates, key=len) + origin
+
+
+#: Entries of config.json that are no options of `spo train`.
+_NO_OPTIONS = ("spo_version", "start_from", "specs", "sha256")
 
 
 def _flags(changed: dict[str, Any], task: str) -> Iterator[str]:

@@ -9,20 +9,19 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from spo.reports.formatting import HEADLINES
-from spo.reports.runs import Record, Run, find_setting, flatten
+from spo.reports.grouping import AUTO, group_by_setting, group_by_settings, mixing_notes
+from spo.reports.runs import Record, Run
 from spo.reports.stats import min_max, normalise
 
 Metric = Literal["auto", "solve_rate", "return"]
 Actions = Literal["auto", "drawn", "greedy"]
 _METRICS = {"solve_rate": "episode/solved", "return": "episode/return"}
 
-#: Settings in which repetitions of one experiment may differ.
-_FREE_SETTINGS = {"seed", "num_seeds", "num_devices", "steps", "logs_per_evaluation", "spo_version"}
 FEW_SEEDS = 5
 """With fewer seeds, the comparison adds a note that bootstrap intervals are too narrow."""
 
@@ -56,7 +55,7 @@ class Comparison(NamedTuple):
     """All results, by group (such as the algorithm) and task."""
 
     by: str
-    """Setting in which groups differ."""
+    """Setting in which groups differ, or "settings" for several."""
     groups: tuple[str, ...]
     """Names of the groups."""
     tasks: tuple[str, ...]
@@ -93,14 +92,13 @@ class Comparison(NamedTuple):
         return [normalise(score, self.limits(task)) for score, task in scores]
 
 
-def compare(
-    runs: Sequence[Run], by: str = "algorithm", metric: Metric = "auto", actions: Actions = "auto"
-) -> Comparison:
+def compare(runs: Sequence[Run], by: str = AUTO, metric: Metric = "auto", actions: Actions = "auto") -> Comparison:
     """Sorts runs into groups that differ in the setting `by`.
 
     Args:
         runs: runs as `load_runs` returns them.
-        by: setting of config.json by its dotted name, such as algorithm or search.num_particles.
+        by: setting of config.json by its dotted name, such as algorithm or search.num_particles. "auto": the algorithm
+            and, where its runs on one task differ, the settings of learning in which they differ.
         metric: metric that scores all tasks. "auto": the share of solved episodes if a task has one, else the return.
         actions: kind of actions whose evaluations are compared. "auto": the one that the runs have chosen
             (`evaluation.greedy`), and drawn ones if they differ.
@@ -112,20 +110,17 @@ def compare(
     kind = common if actions == "auto" else actions
     runs = [run if configured_actions(run) == kind else with_actions(run, kind) for run in runs]
     task_names = _task_names(runs, by)
-    values = {id(run): find_setting(run.config, by) for run in runs}
-    groups = {json.dumps(value): _group_name(by, value) for value in sorted(values.values(), key=_sort_key)}
+    groups = group_by_settings(runs, task_names) if by == AUTO else group_by_setting(runs, by)
     metrics = {
         task: _task_metric(task, [run for run, name in zip(runs, task_names, strict=True) if name == task], metric)
         for task in sorted(set(task_names))
     }
     results = [
-        _result(groups[json.dumps(values[id(run)])], task, run, seed, metrics[task])
-        for run, task in zip(runs, task_names, strict=True)
+        _result(group, task, run, seed, metrics[task])
+        for group, run, task in zip(groups.of_runs, runs, task_names, strict=True)
         for seed in run.evaluations
     ]
-    comparison = Comparison(
-        by, tuple(dict.fromkeys(groups.values())), tuple(metrics), metrics, tuple(results), (), kind
-    )
+    comparison = Comparison(groups.by, groups.names, tuple(metrics), metrics, tuple(results), (), kind)
     if not comparison.common_tasks(*comparison.groups):
         raise ValueError(
             f"No task was run by all of {', '.join(comparison.groups)}: compare runs of the same task, or group them "
@@ -228,15 +223,6 @@ def _task_names(runs: Sequence[Run], by: str) -> list[str]:
     return names
 
 
-def _group_name(by: str, value: Any) -> str:
-    return value if isinstance(value, str) else f"{by.rsplit('.', 1)[-1]} {value}"
-
-
-def _sort_key(value: Any) -> tuple[bool, float, str]:
-    number = isinstance(value, int | float)
-    return (not number, value if number else 0.0, str(value))
-
-
 def _notes(comparison: Comparison) -> Iterator[str]:
     """Yields the reasons why the results are weaker than they look."""
     unfinished = {str(r.run.folder): r for r in comparison.results if not r.finished}
@@ -261,10 +247,7 @@ def _group_notes(name: str, results: Sequence[Result], by: str) -> Iterator[str]
     elif len(results) < FEW_SEEDS:
         yield f"{name} has {len(results)} seeds: with fewer than {FEW_SEEDS}, bootstrap intervals are too narrow."
     runs = {id(result.run): result.run for result in results}
-    settings = [_comparable(run.config, by) for run in runs.values()]
-    mixed = sorted(key for key in {key for s in settings for key in s} if len({s.get(key) for s in settings}) > 1)
-    if mixed:
-        yield f"{name} combines runs that differ in {', '.join(mixed)}: --by {mixed[0]} separates them."
+    yield from mixing_notes(name, list(runs.values()), by)
     seeds = [(result.run.config.get("seed"), result.seed) for result in results]
     if len(set(seeds)) < len(seeds):
         yield f"{name} has the same seed more than once: intervals assume independent seeds."
@@ -274,12 +257,6 @@ def _group_notes(name: str, results: Sequence[Result], by: str) -> Iterator[str]
             f"{name} has runs of {lengths[0]:,.0f} to {lengths[-1]:,.0f} steps: their common curve ends with the "
             "shortest."
         )
-
-
-def _comparable(config: Record, by: str) -> dict[str, str]:
-    """Returns the settings that repetitions of one experiment share, as JSON text."""
-    flat = flatten({name: value for name, value in config.items() if name not in _FREE_SETTINGS})
-    return {name: json.dumps(value) for name, value in flat.items() if name not in (by, f"config.{by}")}
 
 
 __all__ = [
