@@ -22,6 +22,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## create .venv with the pinned versions of all packages
+	@echo "Installed: $(VENV)/bin/spo"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(RUN) || { python='$(PYTHON)'; test -n "$$python" || { \
