@@ -1,12 +1,14 @@
 """Tests of functions by name: what is imported, and the sentence for what can't be."""
 
 import functools
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from spo.importing import import_function, is_import_name, name_of
+from spo import environments
+from spo.importing import import_function, is_import_name, name_of, suggest_import_name
 
 
 @pytest.fixture
@@ -35,6 +37,8 @@ def test_a_module_in_the_current_folder_is_found_and_the_path_is_as_before(modul
         ("module_of_a_user:VALUE", "is of type int and can't be called: name a function that returns a number"),
         ("module_of_a_user:", "does not have the form module:function"),
         ("a:b:c", "does not have the form module:function"),
+        ("module_of_a_user.py:make_env", "leave out .py, as in module_of_a_user:make_env"),
+        ("module_of_user:make_env", "install its package. Did you mean 'module_of_a_user'?"),
     ],
 )
 def test_a_name_that_leads_nowhere_gets_a_sentence(module: Path, name: str, sentence: str):
@@ -54,6 +58,24 @@ def test_an_error_inside_the_module_is_named(module: Path, code: str, sentence: 
     module.write_text(code)
     with pytest.raises(ValueError, match=sentence):
         import_function("module_of_a_user:make", "a number")
+
+
+@pytest.mark.parametrize("name", ["module_of_a_user", "module_of_a_user.py"])
+@pytest.mark.parametrize(
+    ("code", "suggested"),
+    [
+        ("def _hidden(): pass\ndef help(x): pass\ndef size(): pass\ndef make_it(x=1): pass", "make_it"),
+        ("VALUE = 3", "FUNCTION"),
+        ("def make(:", "FUNCTION"),
+    ],
+)
+def test_a_file_of_the_current_folder_gets_a_suggestion_without_an_import(module: Path, name, code, suggested):
+    module.write_text(f"raise SystemExit\n{code}\n")
+    question = f"Did you mean 'module_of_a_user:{suggested}', of module_of_a_user.py?"
+    assert suggest_import_name(name) == question
+    with pytest.raises(ValueError, match=re.escape(f"There is no environment {name!r}. {question}")):
+        environments.make(name)
+    assert suggest_import_name("tiny_chain") is None
 
 
 def test_the_name_of_a_function_leads_back_to_it():

@@ -4,12 +4,15 @@ The module is searched on the Python path with the current folder in front. Impo
 `import` does, and nothing else. A function without such a name, such as a lambda, is called `object:NAME`.
 """
 
+import ast
 import contextlib
+import difflib
 import functools
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from spo.checks import suggest_names
@@ -37,6 +40,8 @@ def import_function(name: str, returns: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or ":" in attribute:
         raise ValueError(f"{name!r} does not have the form module:function, such as my_package.my_module:make_env.")
+    if module_name.endswith(".py"):
+        raise ValueError(f"{name}: leave out .py, as in {_module_of(module_name)}:{attribute}.")
     found = _import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -50,6 +55,38 @@ def import_function(name: str, returns: str) -> Callable[..., Any]:
             f"{name} is of type {type(found).__name__} and can't be called: name a function that returns {returns}."
         )
     return found
+
+
+def suggest_import_name(name: str) -> str | None:
+    """Returns a question with `module:function` if `name` is a Python file of the current folder, else None.
+
+    The file is read, and not imported.
+    """
+    module = _module_of(name)
+    path = Path(*module.split(".")).with_suffix(".py")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        functions = []
+        if not path.is_file():
+            return None
+    else:
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+    # A function that makes an environment can be called without arguments. Others in the file are usually helpers.
+    functions.sort(key=lambda node: (len(node.args.args) - len(node.args.defaults), not node.name.startswith("make")))
+    suggested = f"{module}:{functions[0].name if functions else 'FUNCTION'}"
+    return f"Did you mean {suggested!r}, of {path}?"
+
+
+def _module_of(name: str) -> str:
+    """Returns the name of a module as `import` has it: without .py, and with dots between folders."""
+    return name.removesuffix(".py").strip("/").replace("/", ".")
+
+
+def _suggest_module(name: str) -> str:
+    """Returns a sentence with the Python file of the current folder whose name is closest, or an empty text."""
+    close = difflib.get_close_matches(name, [path.stem for path in Path().glob("*.py")], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def name_of(function: Any) -> str:
@@ -98,7 +135,7 @@ def _import_module(name: str) -> Any:
             raise ValueError(f"Importing {name} failed: {error}.") from error
         raise ValueError(
             f"There is no module {name!r}, neither in the current folder, {os.getcwd()}, nor elsewhere on the Python "
-            "path: start in the folder that holds it, or install its package."
+            f"path: start in the folder that holds it, or install its package.{_suggest_module(name)}"
         ) from None
     except Exception as error:
         raise ValueError(f"Importing {name} failed: {type(error).__name__}: {error}") from error
@@ -112,4 +149,5 @@ __all__ = [
     "is_import_name",
     "is_object_name",
     "name_of",
+    "suggest_import_name",
 ]

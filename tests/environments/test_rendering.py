@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spo.environments.rendering import add_captions, describe_steps, rollout, rollout_frames, save_animation
+from spo.environments.rendering import add_captions, describe_steps, enlarge, rollout, rollout_frames, save_animation
 from spo.environments.tiny import tiny
 
 
@@ -163,3 +163,21 @@ def test_a_caption_stands_below_the_picture(width):
     assert (long[12:] < 128).sum() > (short[12:] < 128).sum()
     if width == 400:
         assert short.shape[0] < add_captions(distinct_frames(1), ["many words " * 9])[0].shape[0]
+
+
+# --- Small pictures ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("size", "enlarged"), [((5, 5), (200, 200)), ((4, 16), (48, 192)), ((160, 120), (160, 120)), ((300, 2), (300, 2))]
+)
+def test_small_frames_are_enlarged_by_a_whole_factor(size, enlarged):
+    frame = np.arange(np.prod(size) * 3).astype(np.uint8).reshape(*size, 3)
+    (large,) = enlarge([frame])
+    assert large.shape == (*enlarged, 3)
+    factor = enlarged[0] // size[0]
+    np.testing.assert_array_equal(large[::factor, ::factor], frame)
+    np.testing.assert_array_equal(large[factor - 1 :: factor, factor - 1 :: factor], frame)
+
+
+def test_a_frame_that_is_no_picture_is_not_enlarged():
+    with pytest.raises(ValueError, match="Frame 0 is float32"):
+        enlarge([np.zeros((5, 5), np.float32)])

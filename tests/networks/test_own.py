@@ -127,6 +127,11 @@ def with_part(**parts: Any) -> Any:
         pytest.param(function, sentence, id=name)
         for name, function, sentence in [
             ("raises", fails, "The network mine:network raised KeyError (in test_own.py, line "),
+            (
+                "class",
+                SmallCNN,
+                "is a class: name a function (observation_spec, action_spec) -> module, such as one th",
+            ),
             ("nothing", lambda *_: None, "mine:network returned a NoneType: return a Flax module"),
             (
                 "image",

@@ -70,6 +70,32 @@ def test_report_of_a_finished_run(tmp_path: Path):
     assert "--resume" not in text
 
 
+def test_the_time_of_compilation_is_named_apart(tmp_path: Path):
+    folder = write_run(tmp_path / "run", [record("final", 0, 2048, solved=0.25)], finished=True)
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text()) | {"wall_seconds": 77.0, "compile_seconds": 62.0}
+    path.write_text(json.dumps(summary))
+    assert "2,048 steps in 1 min 17 s, of which 1 min 02 s compiling." in run_report.report(folder)
+    path.write_text(json.dumps(summary | {"compile_seconds": 0.2}))
+    assert "2,048 steps in 1 min 17 s.\n" in run_report.report(folder)
+
+
+def test_an_algorithm_without_a_search_has_one_result(tmp_path: Path):
+    final = record("final", 0, 1000, solved=0.25)
+    assert "Without search" in run_report.report(
+        write_run(tmp_path / "search", [final | {"model_steps": 9}], finished=True)
+    )
+    plain = run_report.report(write_run(tmp_path / "plain", [final | {"model_steps": 0}], finished=True))
+    assert "Without search" not in plain
+    assert "Result: solved 25.0 %" in plain
+
+
+def test_render_is_named_only_for_an_environment_that_draws(tmp_path: Path):
+    folder = write_run(tmp_path / "run", [record("final", 0, 1000, solved=0.25)], finished=True)
+    assert "spo render" in run_report.report(folder)
+    assert "spo render" not in run_report.report(folder, can_render=False)
+
+
 @pytest.mark.parametrize(
     ("best", "remark"),
     [([0, 0], " (parameters before training)"), ([8, 0], " (parameters before training for seed 1)"), ([8, 8], "")],

@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from spo.training import exports
-from spo.training.run_folder import export_learner, load_learner
+from spo.training.run_folder import export_learner, load_experiment, load_learner
 from spo.training.trainer import make_mesh, state_shardings
 from training.comparing import assert_same_bits, last_state
+
+
+def test_a_missing_file_or_folder_is_named(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"There is no file .*nope\.npz: name a folder"):
+        load_experiment(tmp_path / "nope.npz")
+    with pytest.raises(ValueError, match=r"There is no folder .*nowhere for 'a\.npz': create it first\."):
+        exports.write_learner(tmp_path / "nowhere" / "a.npz", {}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_exported_learner_comes_back_to_the_bit(whole_run: Path, tmp_path: Path):
@@ -24,7 +32,7 @@ def test_an_exported_learner_comes_back_to_the_bit(whole_run: Path, tmp_path: Pa
         ("best", state.best_learner, list(state.progress.best_iterations)),
         ("last", state.train_state.learner, [12, 12]),
     ):
-        target = tmp_path / "exports" / f"{which}.npz"
+        target = tmp_path / f"{which}.npz"
         export_learner(whole_run, target, which)
         assert [path.name for path in target.parent.glob(f"{which}*")] == [target.name]
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), learner)

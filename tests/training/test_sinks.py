@@ -1,5 +1,6 @@
 """Tests of the sinks: the display, and Weights & Biases with a stand-in for its library."""
 
+import dataclasses
 import io
 import re
 import sys
@@ -76,6 +77,18 @@ def test_a_metric_that_a_seed_lacks_is_not_shown():
         ]
     )
     assert lines[1:] == [" 60%  600 steps  temperature 0.5"]
+
+
+def test_the_title_says_why_a_run_is_longer_than_its_setting():
+    lines = []
+    info = make_info(num_seeds=1, folder=None, total_env_steps=10_240, env_steps_per_interval=1024)
+    for steps in (1e4, 10_240.0):
+        experiment = dataclasses.replace(info.experiment, steps=steps)
+        LineDisplay(lines.append).start(info._replace(experiment=experiment))
+    assert lines == [
+        "spo on rubiks_cube: 10,240 steps (whole intervals of 1,024)",
+        "spo on rubiks_cube: 10,240 steps",
+    ]
 
 
 def test_a_run_in_memory_has_no_folder_to_show():

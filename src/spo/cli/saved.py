@@ -197,6 +197,8 @@ def render(
 ) -> None:
     """Write an animation of a saved run: `spo render RUN --out episode.mp4`.
 
+    A small picture is enlarged by a whole factor, to about 200 pixels.
+
     Args:
         run: Folder of a run, or a file written by `spo export`.
         out: File for the animation: .gif, .png (animated), .webp or .mp4.
@@ -244,6 +246,7 @@ def render(
         frames += episode.frames
         captions += rendering.describe_steps(episode, title)
         pauses[len(frames) - 1] = pause
+    frames = rendering.enlarge(frames)
     rendering.save_animation(rendering.add_captions(frames, captions) if caption else frames, out, fps, pauses=pauses)
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 
@@ -310,7 +313,7 @@ def export(
 
     Args:
         run: Folder of a run.
-        file: File to write, such as agent.npz.
+        file: File to write, such as agent.npz, in a folder that exists.
         which: Parameters of the best evaluation, or from the end of training.
     """
     from spo.reports.summary import untrained_sentence

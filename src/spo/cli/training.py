@@ -76,11 +76,21 @@ def run(
     from spo.reports import run_report
     from spo.training import loop, processes
     from spo.training.records import NonFiniteError
+    from spo.training.sinks.base import RunInfo, Sink
     from spo.training.sinks.display import make_display
+
+    class StartInfo(Sink):
+        """Keeps the facts about the run. It has none if the run was finished before."""
+
+        info: RunInfo | None = None
+
+        def start(self, info: RunInfo) -> None:
+            self.info = info
 
     if distributed:
         processes.join()
-    sinks = [] if quiet else [make_display()]
+    seen = StartInfo()
+    sinks: list[Sink] = [seen] if quiet else [seen, make_display()]
     if wandb is not None:
         from spo.training.sinks.weights_and_biases import WeightsAndBiases
 
@@ -106,7 +116,7 @@ def run(
         folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
     )
     if not quiet:
-        print(run_report.report(folder))
+        print(run_report.report(folder, can_render=seen.info is None or seen.info.can_render))
 
 
 def _description(source: str, presets: tuple[str, ...]) -> str:

@@ -65,6 +65,8 @@ def check_environment(
 ) -> None:
     """Raises `InvalidEnvironment` if an environment breaks the contract of `spo.types.Environment`.
 
+    It returns nothing and prints nothing if there is no fault.
+
     Args:
       environment: an environment; or a task, whose environments are checked and compared.
       num_steps: number of steps with random actions that are compared and checked in detail.

@@ -28,6 +28,7 @@ from spo.environments.rubiks_cube import rubiks_cube
 from spo.environments.scores import score_of
 from spo.environments.sokoban_generator import generated_sokoban
 from spo.environments.tiny import TINY_NAMES, tiny_maker
+from spo.importing import suggest_import_name
 from spo.known_environments import LIBRARIES, suggest_environments
 from spo.types import Environment, Task
 
@@ -111,7 +112,8 @@ def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Ta
 def _find(name: str) -> tuple["_Family", str]:
     family, slash, member = name.partition("/")
     if family not in _FAMILIES:
-        raise ValueError(f"There is no environment {name!r}. {suggest_environments(name)}")
+        hint = suggest_import_name(name) or suggest_environments(name)
+        raise ValueError(f"There is no environment {name!r}. {hint}")
     if slash and family in LIBRARIES:
         return _FAMILIES[family], member  # the adapter checks the name, and has the better error message
     if name not in (known := _names_of(family)):

@@ -21,6 +21,8 @@ _FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
 _VIDEO = ".mp4"
 #: Pixels of a caption.
 MIN_CAPTION_WIDTH, LINE_HEIGHT = 200, 14
+#: Pixels of the longer side of a picture, about, to which `enlarge` scales a smaller one.
+ENLARGED_SIDE = 200
 
 
 class Rollout(NamedTuple):
@@ -88,6 +90,14 @@ def describe_steps(episode: Rollout, title: str) -> list[str]:
     elif episode.ended:
         captions[-1] += ": end"
     return captions
+
+
+def enlarge(frames: Sequence[np.ndarray], side: int = ENLARGED_SIDE) -> list[np.ndarray]:
+    """Returns small frames enlarged by a whole factor: their longer side is then about `side` pixels. Others stay."""
+    for index, frame in enumerate(frames):
+        _check_frame(index, frame)
+    factor = max(1, round(side / max(max(frame.shape[:2]) for frame in frames)))
+    return [frame.repeat(factor, axis=0).repeat(factor, axis=1) for frame in frames]
 
 
 def add_captions(frames: Sequence[np.ndarray], captions: Sequence[str]) -> list[np.ndarray]:
@@ -177,14 +187,18 @@ def _check_frames(frames: Sequence[np.ndarray]) -> None:
         raise ValueError("An animation needs at least one frame, got none.")
     shape = frames[0].shape
     for index, frame in enumerate(frames):
-        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
-            raise ValueError(
-                f"Frame {index} is {frame.dtype}{list(frame.shape)}: give RGB images, uint8[height, width, 3]."
-            )
+        _check_frame(index, frame)
         if frame.shape != shape:
             raise ValueError(
                 f"Frame {index} has shape {frame.shape}, but frame 0 has {shape}: scale them to one size first."
             )
+
+
+def _check_frame(index: int, frame: np.ndarray) -> None:
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
+        raise ValueError(
+            f"Frame {index} is {frame.dtype}{list(frame.shape)}: give RGB images, uint8[height, width, 3]."
+        )
 
 
 def _save_video(frames: Sequence[np.ndarray], path: Path, fps: float, pauses: Mapping[int, float]) -> None:
@@ -209,4 +223,13 @@ def _save_video(frames: Sequence[np.ndarray], path: Path, fps: float, pauses: Ma
         raise OSError(f"ffmpeg can't write {path}: {reason.rstrip('.') or f'exit code {done.returncode}'}.")
 
 
-__all__ = ["Rollout", "add_captions", "check_target", "describe_steps", "rollout", "rollout_frames", "save_animation"]
+__all__ = [
+    "Rollout",
+    "add_captions",
+    "check_target",
+    "describe_steps",
+    "enlarge",
+    "rollout",
+    "rollout_frames",
+    "save_animation",
+]

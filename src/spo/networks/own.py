@@ -12,6 +12,7 @@ The function `(observation_spec, action_spec) -> network` may return
 
 import contextlib
 import contextvars
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -32,6 +33,7 @@ from spo.types import ActionSpec, DiscreteActions, PyTree
 #: (observation spec, action spec) -> a Flax module, an `Architecture`, an `ActorCritic` or `Networks`
 NetworkFunction: TypeAlias = Callable[[ObservationSpec, ActionSpec], Any]
 
+_ARGUMENTS = ("observation_spec", "action_spec")
 _given: contextvars.ContextVar[NetworkFunction | None] = contextvars.ContextVar("given network", default=None)
 
 
@@ -74,6 +76,11 @@ def build_own_network(
       action_spec: kind and size of the actions.
       dtype: number format of the default heads behind a torso.
     """
+    if isinstance(function, type) and list(inspect.signature(function).parameters)[:2] != list(_ARGUMENTS):
+        raise ValueError(
+            f"The network {name} is a class: name a function (observation_spec, action_spec) -> module, such as one "
+            f"that returns {function.__name__}()."
+        )
     built = _call(f"The network {name}", function, observation_spec, action_spec)
     if isinstance(built, nn.Module):
         built = Architecture(built, (), nn.relu, share_torso=True, dtype=dtype)

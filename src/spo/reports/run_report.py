@@ -29,25 +29,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def report(folder: Path) -> str:
-    """Returns a text about a run: task, length, results, location and the commands that use it."""
+def report(folder: Path, can_render: bool = True) -> str:
+    """Returns a text about a run: task, length, results, location and the commands that use it.
+
+    Args:
+        folder: the run.
+        can_render: the environment draws pictures, so that the text names `spo render`.
+    """
     run = load_run(folder)
     options = "".join(f", {name} {value}" for name, value in run.config["task_options"].items())
     lines = [f"Trained {run.config['algorithm']} on {run.config['task']}{options}."]
     if run.records:
         num_seeds = run.config["num_seeds"]
         each = f" for each of {num_seeds} seeds" if num_seeds > 1 else ""
-        lines.append(f"{run.env_steps:,} steps{each} in {format_duration(run.records[-1]['time']['wall_seconds'])}.")
+        lines.append(f"{run.env_steps:,} steps{each} in {_duration(run)}.")
     if run.summary is not None:
-        lines += _results(run.summary)
+        lines += _results(run.summary, searches=_searches(run))
     elif result := latest_result(run):
         lines.append(f"Not finished; so far: {result}")
     name = shlex.quote(str(folder))
     lines += [
         f"The run is stored in {folder}: metrics.jsonl, learning_curve.png, checkpoints.",
         f"  spo evaluate {name}    evaluate it again, with any search budget",
-        f"  spo render {name}    watch an episode",
     ]
+    if can_render:
+        lines.append(f"  spo render {name}    watch an episode")
     if run.finished:
         lines.append(f"  spo export {name} learner.npz    write one file, to start from: spo train --from learner.npz")
     else:
@@ -144,8 +150,25 @@ def _mean_curve(curves: dict[int, dict[int, float]]) -> Curve:
     return Curve(np.array(steps, float), Estimate(*np.array(intervals, float).reshape(-1, 3).T))
 
 
-def _results(summary: dict[str, Any]) -> list[str]:
-    """Returns one line per result: by search, by the policy alone, and before training."""
+def _duration(run: Run) -> str:
+    """Returns the time of a run, with the part of compilation if that is known and not short."""
+    summary = run.summary or {}
+    compiling = summary.get("compile_seconds", 0.0)
+    words = format_duration(summary.get("wall_seconds", run.records[-1]["time"]["wall_seconds"]))
+    return words + (f", of which {format_duration(compiling)} compiling" if compiling >= 1 else "")
+
+
+def _searches(run: Run) -> bool:
+    """Returns True if the evaluations of a run choose actions by a search, as far as its files say so."""
+    in_evaluations = run.config.get("evaluation", {}).get("use_search", True)
+    return in_evaluations and (not run.records or run.records[-1].get("model_steps", 1) > 0)
+
+
+def _results(summary: dict[str, Any], searches: bool) -> list[str]:
+    """Returns one line per result: by search, by the policy alone, and before training.
+
+    Without a search, the result is that of the policy, which is not repeated.
+    """
     lines = []
     stages = {
         "final_{}": f"Result{_untrained(summary)}",
@@ -155,6 +178,8 @@ def _results(summary: dict[str, Any]) -> list[str]:
         "final_{}_drawn": "Drawn actions",
         "initial_{}": "Untrained",
     }
+    if not searches:
+        del stages["final_{}_policy_only"]
     for stage, words in stages.items():
         parts: list[str] = []
         for key, metric in (("solve_rate", "episode/solved"), ("return", "episode/return")):

@@ -21,13 +21,19 @@ EXPORT_FORMAT = "spo learner 1"
 
 
 def write_learner(target: Path, learner: Any, header: dict[str, Any]) -> None:
-    """Writes a learner. The file appears under its name only when it is complete."""
+    """Writes a learner. The file appears under its name only when it is complete. Its folder must exist."""
+    check_folder(target)
     arrays = {name: np.asarray(array) for name, array in named_arrays.flatten(learner).items()}
     header = {"format": EXPORT_FORMAT, **header}
     header |= {"sha256": _checksum(header, arrays)}
-    target.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(target) as file:
         np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
+
+
+def check_folder(target: Path) -> None:
+    """Raises ValueError if there is no folder for the file."""
+    if not target.parent.is_dir():
+        raise ValueError(f"There is no folder {target.parent} for {target.name!r}: create it first.")
 
 
 def read_header(source: Path) -> dict[str, Any]:

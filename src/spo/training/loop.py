@@ -366,9 +366,16 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
         iteration = 0 if resumed_from is None else resumed_from.iteration
         evaluation = dataclasses.asdict(trainer.experiment.evaluation)  # may differ from that of earlier starts
         folder.record_start(iteration=iteration, deterministic=trainer.deterministic, evaluation=evaluation)
-    total_env_steps = trainer.schedule.num_iterations * trainer.algorithm.env_steps_per_iteration
-    path = None if folder is None else folder.path
-    sink.start(RunInfo(trainer.experiment, path, total_env_steps, resumed_from))
+    per_iteration, schedule = trainer.algorithm.env_steps_per_iteration, trainer.schedule
+    info = RunInfo(
+        trainer.experiment,
+        folder=None if folder is None else folder.path,
+        total_env_steps=schedule.num_iterations * per_iteration,
+        resumed_from=resumed_from,
+        env_steps_per_interval=schedule.iterations_per_interval * per_iteration,
+        can_render=trainer.task.evaluation.render is not None,
+    )
+    sink.start(info)
     if resumed_from is None and folder is not None and folder.starts_from_learner:
         sink.message(_describe_start(folder))
     sink.message(trainer.describe_network())

@@ -289,6 +289,8 @@ def load_experiment(source: Path) -> Experiment:
     """Returns the settings of a run folder, or of a file that `spo export` wrote."""
     if Path(source).is_file():
         return from_json(exports.read_header(source)["experiment"])
+    if Path(source).suffix == ".npz" and not Path(source).exists():
+        raise ValueError(f"There is no file {source}: name a folder that `spo train` wrote, or a file of `spo export`.")
     return RunFolder.open(source).experiment
 
 
@@ -374,6 +376,7 @@ def export_learner(
 ) -> None:
     """Writes the learner of a run, without its replay, to one small file from which another run can start."""
     RunFolder.open(folder)
+    exports.check_folder(Path(target))  # before a long read
     save_learner(target, *load_learner_and_origin(folder, which, message=message))
 
 

@@ -20,6 +20,10 @@ class RunInfo(NamedTuple):
     total_env_steps: int
     #: progress at the checkpoint from which the run continues; None: the run is new
     resumed_from: Progress | None
+    #: environment steps of each seed in one interval; a run ends with a whole one
+    env_steps_per_interval: int = 1
+    #: the environment draws pictures
+    can_render: bool = True
 
 
 class Sink:

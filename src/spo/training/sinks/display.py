@@ -177,5 +177,7 @@ def _title(info: RunInfo) -> str:
     experiment = info.experiment
     seeds = f", {experiment.num_seeds} seeds" if experiment.num_seeds > 1 else ""
     resumed = "" if info.resumed_from is None else f", resumed at {info.resumed_from.env_steps:,}"
+    length = info.env_steps_per_interval
+    whole = f" (whole intervals of {length:,})" if length > 1 and info.total_env_steps != experiment.steps else ""
     place = "" if info.folder is None else f", in {info.folder}"
-    return f"{experiment.algorithm} on {experiment.task}{seeds}: {info.total_env_steps:,} steps{resumed}{place}"
+    return f"{experiment.algorithm} on {experiment.task}{seeds}: {info.total_env_steps:,} steps{whole}{resumed}{place}"
