@@ -1,0 +1,36 @@
+"""Tests of the table of learning: its tasks, its marks, and the page that shows it."""
+
+import json
+from pathlib import Path
+
+import out_of_the_box
+import pytest
+
+TASKS = out_of_the_box.read_tasks()
+ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4}
+
+
+def test_half_of_the_tasks_are_held_out():
+    assert len(TASKS) == 14
+    assert sum(task["developed"] for task in TASKS) == 7
+    assert all(task["source"] for task in TASKS)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if "best" in task], ids=lambda task: task["name"])
+def test_a_mark_is_half_way_from_random_to_the_best_figure(task: dict):
+    assert task["mark"] == pytest.approx((task["random"] + task["best"]) / 2, rel=0.01)
+
+
+def test_the_page_shows_the_stored_results():
+    out_of_the_box.write_page(out_of_the_box.RESULTS, check=True)
+
+
+def test_a_row_shows_score_steps_and_seconds(tmp_path: Path):
+    (tmp_path / "jumanji-snake-spo.json").write_text(json.dumps(ROW))
+    line = next(line for line in out_of_the_box.make_table(tmp_path).splitlines() if "jumanji/snake" in line)
+    assert "| **12** (100k steps, 61 s) | not run |" in line
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(SystemExit, match=r"snake is not in out_of_the_box\.toml"):
+        out_of_the_box.main(out_of_the_box.Options(tasks=("snake",)))
