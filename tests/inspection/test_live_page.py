@@ -51,6 +51,12 @@ def searched(page: Any) -> None:
     page.wait_for_selector(".live:not(.busy)")
 
 
+def colours(panel: Any) -> dict[str, str]:
+    """Returns the class of the colour of each action with a bar."""
+    rows = panel.locator(".policy tbody tr").all()
+    return {row.locator(".name").inner_text(): row.locator(".after").get_attribute("class").split()[-1] for row in rows}
+
+
 def has_count(page: Any, selector: str, count: int) -> None:
     from playwright.sync_api import expect
 
@@ -97,4 +103,9 @@ def test_two_settings_stand_side_by_side(page: Any):
     assert panels.nth(0).locator(".dot").count() == panels.nth(1).locator(".dot").count() == 32
     boxes = [panels.nth(index).bounding_box() for index in (0, 1)]
     assert boxes[0]["y"] == boxes[1]["y"]
+    first, second_ = (colours(panels.nth(index)) for index in (0, 1))
+    shared = first.keys() & second_.keys()
+    assert len(shared) > 3
+    assert {name: first[name] for name in shared} == {name: second_[name] for name in shared}
+    assert len(set(first.values())) > 3
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]

@@ -6,6 +6,7 @@ import { test } from "node:test";
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
 const { firstActions, layoutGenealogy, MOST_ROWS, OTHERS, pathTo, rankFirstActions, survivors } =
   await import(new URL("genealogy.mjs", page));
+const { rankActions } = await import(new URL("colours.mjs", page));
 const { layoutTree, MOST_NODES, pathToNode } = await import(new URL("tree.mjs", page));
 const { neighbour, placement, radius } = await import(new URL("circles_view.mjs", page));
 
@@ -74,8 +75,8 @@ test("a folded genealogy has few rows, also if all first actions are different",
 
 test("the likeliest first action comes first", () => {
   const firsts = firstActions(search, true);
-  assert.deepEqual(rankFirstActions(search, firsts, null), [5, 3]);
-  assert.deepEqual(rankFirstActions(search, firsts, [0, 0, 0, 0.9, 0, 0.1]), [3, 5]);
+  assert.deepEqual(rankFirstActions(search, firsts), [5, 3]);
+  assert.deepEqual(rankActions([0.1, 0.2, 0.6, 0.1]), [2, 1, 0, 3]);
 });
 
 test("the area of a circle is in proportion to the weight", () => {

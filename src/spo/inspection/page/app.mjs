@@ -96,7 +96,7 @@ function showDecisions(page, step) {
   const compared = second !== null;
   const common = {
     actions: data.actions, pictures: data.pictures, width: panelWidth(parts.decision, compared),
-    askPicture: live ? live.picture : null,
+    askPicture: live ? live.picture : null, ranking: step.decision.policy.after,
   };
   const play = live ? (action) => live.play(action) : null;
   replace(parts.decision,

@@ -4,6 +4,11 @@
 /** Number of colours in the style sheet. Further actions are grey, and every action has its name beside it. */
 export const NUM_COLOURS = 7;
 
+/** Returns all discrete actions, the likeliest one first. */
+export function rankActions(probabilities) {
+  return probabilities.map((_, action) => action).sort((a, b) => probabilities[b] - probabilities[a] || a - b);
+}
+
 /** Returns first action -> class of its colour. The heaviest actions, which come first, get a colour of their own. */
 export function colourClasses(ranked) {
   return new Map(ranked.map((first, rank) => [first, rank < NUM_COLOURS ? `colour-${rank}` : "colour-other"]));

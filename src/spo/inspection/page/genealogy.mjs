@@ -66,16 +66,11 @@ export function pathTo(search, depth, particle) {
   return path;
 }
 
-/**
- * Returns the first actions, the likeliest one first. `policy` holds the probabilities after the search; null: the
- * weights at the last depth decide.
- */
-export function rankFirstActions(search, firsts, policy) {
+/** Returns the first actions, the one with the largest weight at the last depth first. */
+export function rankFirstActions(search, firsts) {
   const last = search.horizon - 1;
-  const weights = new Map(firsts[0].map((first) => [first, policy?.[first] ?? 0]));
-  if (!policy) {
-    firsts[last].forEach((first, particle) => weights.set(first, weights.get(first) + search.weight[last][particle]));
-  }
+  const weights = new Map(firsts[0].map((first) => [first, 0]));
+  firsts[last].forEach((first, particle) => weights.set(first, weights.get(first) + search.weight[last][particle]));
   return [...weights.entries()].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([first]) => first);
 }
 

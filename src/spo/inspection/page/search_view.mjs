@@ -1,7 +1,7 @@
 // Draws one decision: the search, its diagnostics, the policy and the details of what is pointed at.
 
 import { drawCircles, scrolling } from "./circles_view.mjs";
-import { colourClasses } from "./colours.mjs";
+import { colourClasses, rankActions } from "./colours.mjs";
 import { drawCurves } from "./curves_view.mjs";
 import { describeCircle, drawDetails, firstName, pictureOf, placeOf } from "./details_view.mjs";
 import { element, replace } from "./dom.mjs";
@@ -15,15 +15,16 @@ import { actionName, count, whyChosen } from "./words.mjs";
 /**
  * Returns the panel of a decision.
  *
- * options: {decision, actions, pictures, width, title, play, askPicture}; `play(action)` and
+ * options: {decision, actions, pictures, width, title, ranking, play, askPicture}; `ranking` holds the probabilities
+ * whose order decides the colours of discrete actions, so that two panels agree. `play(action)` and
  * `askPicture(search_id, place)` are given on the live page only.
  */
 export function drawDecision(options) {
   const { decision, actions, width, title, play } = options;
   const { search } = decision;
-  const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions) : viewOfParticles(decision, actions);
-  const classes = view?.classes ?? new Map();
-  const policyClasses = view?.actionClasses ?? classes;
+  const ranking = options.ranking ?? decision.policy.after;
+  const colours = actions.kind === "discrete" && ranking ? colourClasses(rankActions(ranking)) : null;
+  const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions, colours) : viewOfParticles(search, actions, colours);
   return element("section", { class: "decision" },
     title ? element("h2", {}, title) : null,
     element("div", { class: "why" }, element("h3", {}, "Why this action?"),
@@ -32,29 +33,26 @@ export function drawDecision(options) {
       view ? drawSearch(options, view, width) : null,
       element("div", { class: "policy-panel" },
         element("h3", {}, search ? "Policy before and after the search" : "Policy"),
-        drawPolicy(decision, actions, policyClasses, play))));
+        drawPolicy(decision, actions, colours ?? new Map(), play))));
 }
 
-function viewOfParticles({ search, policy }, actions) {
+function viewOfParticles(search, actions, colours) {
   const layout = layoutGenealogy(search, actions.kind === "discrete");
-  const ranked = rankFirstActions(search, layout.firsts, policy.kind === "discrete" ? policy.after : null);
-  const classes = colourClasses(ranked);
+  const classes = colours ?? colourClasses(rankFirstActions(search, layout.firsts));
   const heading = layout.folded
     ? `${search.num_particles} particles, folded by their first action`
     : `Genealogy of ${count(search.num_particles, "particle")}`;
-  return { layout, classes, actionClasses: classes, heading, numDepths: search.horizon, resampled: search.resampled,
+  return { layout, classes, heading, numDepths: search.horizon, resampled: search.resampled,
     labels: labelsOf(layout, (circle) => firstName(search, actions, circle), actions) };
 }
 
-function viewOfTree(search, actions) {
+function viewOfTree(search, actions, colours) {
   const layout = layoutTree(search);
   const roots = layout.circles.filter((circle) => circle.depth === 0);
   const ranked = [...roots].sort((a, b) => b.weight - a.weight).map((circle) => circle.first);
-  const classes = colourClasses(ranked);
-  const actionClasses = actions.kind === "discrete"
-    ? new Map(ranked.map((node) => [search.action[node], classes.get(node)])) : new Map();
+  const classes = colours ? new Map(ranked.map((node) => [node, colours.get(search.action[node])])) : colourClasses(ranked);
   const hidden = layout.hidden > 0 ? `, the ${layout.hidden} least visited not shown` : "";
-  return { layout, classes, actionClasses, heading: `Tree of ${count(search.parent.length, "state")}${hidden}`,
+  return { layout, classes, heading: `Tree of ${count(search.parent.length, "state")}${hidden}`,
     numDepths: layout.numDepths, resampled: [], rootRow: layout.rootRow,
     labels: labelsOf(layout, (circle) => actionName(actions, search.action[circle.members[0]]), actions) };
 }
