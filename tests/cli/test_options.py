@@ -185,6 +185,8 @@ def test_every_option_of_an_algorithm_has_help(capsys, algorithm):
         ("brax/ant", "brax", "--task.backend STR Physics engine"),
         ("jumanji/game_2048", "jumanji", "--task.no-time-limit-is-termination Treat the end"),
         ("gymnax/CartPole-v1", "gymnax", "--task.time-limit {None}|INT Longest episode"),
+        ("pgx/2048", "pgx", "--task.time-limit INT Longest episode"),
+        ("xminigrid/MiniGrid-Empty-5x5", "xminigrid", "--task.benchmark {None}|STR Set of rulesets"),
     ],
 )
 def test_every_option_of_a_task_has_help(capsys, task, package, words):
