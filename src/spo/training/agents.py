@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from spo.algorithms.base import Algorithm
 from spo.checks import check_value
 from spo.reports.formatting import format_metric
+from spo.training.act_inputs import make_check
 from spo.training.run_folder import Origin, save_learner
-from spo.types import Action, PRNGKey, State, TimeStep
+from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
 
 class Learners(NamedTuple):
@@ -31,7 +32,7 @@ class Agent:
 
     act: Callable[..., Action]
     """(key, state, timestep, *, use_search=True, greedy=False) -> action, for one state of the environment; jitted.
-    Without search the state is not used and may be None."""
+    Without search the state is not used and may be None. Arguments of other shapes raise ValueError."""
     params: Any
     """Network parameters of one seed."""
     summary: dict[str, Any]
@@ -65,19 +66,40 @@ class Agent:
         return f"Agent({', '.join(parts)})"
 
 
-def make_agent(algorithm: Algorithm, learner: Any, summary: dict[str, Any], learners: Learners | None = None) -> Agent:
-    """Returns an agent with the learner of one seed. `learners` are those of all seeds, for `Agent.save`."""
+def make_agent(
+    algorithm: Algorithm,
+    learner: Any,
+    summary: dict[str, Any],
+    learners: Learners | None = None,
+    environment: Environment | None = None,
+) -> Agent:
+    """Returns an agent with the learner of one seed.
+
+    Args:
+      algorithm: the algorithm that trained it.
+      learner: the learner of one seed.
+      summary: results of the training.
+      learners: the learners of all seeds, for `Agent.save`.
+      environment: the environment against which the arguments of `act` are checked; None: they are not checked.
+    """
 
     @functools.partial(jax.jit, static_argnames=("use_search", "greedy"))
-    def act(
+    def jitted(
         learner: Any, key: PRNGKey, state: State, timestep: TimeStep, *, use_search: bool = True, greedy: bool = False
     ) -> Action:
         batch_of_one = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, timestep))
         actions = algorithm.act(learner, key, *batch_of_one, use_search=use_search, greedy=greedy)
         return jax.tree.map(lambda x: x[0], actions)
 
-    # The learner is an argument of the compiled function, not a constant inside it.
-    return Agent(functools.partial(act, learner), getattr(learner, "params", learner), summary, learners)
+    check = None if environment is None else make_check(environment, algorithm.model_steps_per_env_step > 0)
+
+    def act(key: PRNGKey, state: State, timestep: TimeStep, *, use_search: bool = True, greedy: bool = False) -> Action:
+        if check is not None:
+            check(key, state, timestep, use_search)
+        # The learner is an argument of the compiled function, not a constant inside it.
+        return jitted(learner, key, state, timestep, use_search=use_search, greedy=greedy)
+
+    return Agent(act, getattr(learner, "params", learner), summary, learners)
 
 
 def select_seed(learner: Any, seed: int) -> Any:

@@ -139,7 +139,8 @@ def train(
         state = loop.run(trainer, sinks=sinks, callbacks=callbacks, started_at=started_at)
     summary = summarise_curve(curve.records) | {"wall_seconds": state.progress.wall_seconds}
     learners = Learners(state.best_learner, make_origin(experiment, "best", state.progress))
-    return make_agent(trainer.algorithm, select_seed(state.best_learner, 0), summary, learners)
+    learner = select_seed(state.best_learner, 0)
+    return make_agent(trainer.algorithm, learner, summary, learners, trainer.task.evaluation)
 
 
 def load(
@@ -174,7 +175,8 @@ def load(
         learner, origin = load_learner_and_origin(path, which, task)
         trainer = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task)
     learners = Learners(learner, origin)
-    return make_agent(trainer.algorithm, select_seed(learner, member), _read_summary(path), learners)
+    learner = select_seed(learner, member)
+    return make_agent(trainer.algorithm, learner, _read_summary(path), learners, trainer.task.evaluation)
 
 
 # --- Arguments --------------------------------------------------------------------------------------------------------
