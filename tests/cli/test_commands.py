@@ -25,7 +25,7 @@ from spo.environments import rendering
 from spo.reports.runs import with_checksum
 from spo.training import evaluation, exports, library, loop, processes
 from spo.training.experiment import EvaluationConfig, to_json
-from spo.training.run_folder import load_experiment
+from spo.training.run_folder import RunFolder, load_experiment
 from spo.training.trainer import Trainer
 
 TINY = (
@@ -69,6 +69,27 @@ def test_resume_uses_the_settings_of_the_run(run: Path, capsys, requested):
     assert (folder, options["resume"]) == (run, True)
     result = spo_command(capsys, "train", "--resume", str(run), "--run", "elsewhere")
     assert (result.code, "leave --run out" in result.err) == (2, True)
+
+
+def test_a_command_can_be_started_again_as_it_is(capsys, monkeypatch, tmp_path):
+    calls: list[tuple[Any, bool, Any]] = []
+
+    def train(experiment, folder, *, resume, start_from, **_):
+        calls.append((experiment, resume, start_from))
+        if not resume:
+            RunFolder.unused(folder).create(experiment).release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "train", train)
+    file, folder = tmp_path / "learner.npz", str(tmp_path / "run")
+    exports.write_learner(file, {}, {"spo_version": spo.__version__, "experiment": to_json(presets.get("default"))})
+    for _ in range(2):
+        command = ("train", "--steps", "64", "--from", str(file), "--run", folder, "--resume", "auto", "--quiet")
+        assert spo_command(capsys, *command).code == 130
+    experiment = dataclasses.replace(presets.get("default"), steps=64)
+    assert calls == [(experiment, False, file), (experiment, True, None)]
+    result = spo_command(capsys, "train", "--resume", "auto")
+    assert (result.code, "auto holds no run" in result.err) == (2, True)
 
 
 def test_one_of_several_processes_joins_the_others_before_it_trains(capsys, monkeypatch, tmp_path):

@@ -133,6 +133,16 @@ def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
     assert options == expected | {"quiet": True, "wandb": "cubes", "distributed": False}
 
 
+@pytest.mark.parametrize("words", [("--resume", "auto"), ("--resume=auto",)], ids=["two words", "one word"])
+def test_the_settings_of_a_run_that_may_be_continued_are_those_of_the_command(requested, capsys, tmp_path, words):
+    command = ("--task", "tiny/chain", "--steps", "64")
+    run = ("--run", str(tmp_path / "x"))
+    spo_command(capsys, "train", *command, *words, *run)
+    experiment, folder, options = requested.pop()
+    assert (folder, options["resume"]) == (tmp_path / "x", "auto")
+    assert experiment == experiment_for(requested, capsys, *command, *run)
+
+
 # --- Help -------------------------------------------------------------------------------------------------------------
 def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     result = spo_command(capsys, *arguments, "--help")

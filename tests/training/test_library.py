@@ -16,11 +16,11 @@ from spo.acting import Episodes
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.training import loop
-from spo.training.experiment import EvaluationConfig
+from spo.training import exports, loop
+from spo.training.experiment import EvaluationConfig, Experiment, to_json
 from spo.training.library import Agent
 from spo.training.records import NonFiniteError
-from spo.training.run_folder import load_learner
+from spo.training.run_folder import RunFolder, load_learner
 from spo.training.trainer import Trainer
 from training.comparing import assert_same_bits, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
@@ -39,6 +39,64 @@ def train_in_memory(**changes: Any) -> Agent:
         "evaluation": EXPERIMENT.evaluation,
     }
     return spo.train(unnamed, **options | changes)
+
+
+# --- Start and continue -----------------------------------------------------------------------------------------------
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Experiment, dict[str, Any]]]:
+    """Collects the calls of the loop. Each is interrupted when it has created the folder of its run."""
+    found: list[tuple[Experiment, dict[str, Any]]] = []
+
+    def train(experiment: Experiment, folder: Path, **options: Any) -> None:
+        found.append((experiment, options))
+        if not options["resume"]:
+            RunFolder.unused(folder).create(experiment).release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "train", train)
+    return found
+
+
+def test_an_interruption_ends_with_the_way_to_continue(calls: list, tmp_path: Path):
+    """And without the frames of the training, which no user needs."""
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt, match=r"run: continue it with the same call and resume=True") as caught:
+        spo.train("tiny/chain", run=folder, progress=False)
+    assert caught.value.__suppress_context__
+    assert [frame.path.name for frame in caught.traceback][1:] == ["library.py", "contextlib.py", "library.py"]
+    assert calls[0][1]["resume"] is False
+
+
+def test_a_program_can_be_started_again_as_it_is(calls: list, tmp_path: Path):
+    folder, learner = tmp_path / "run", tmp_path / "learner.npz"
+    exports.write_learner(learner, {}, {"experiment": to_json(EXPERIMENT)})
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            spo.train("tiny/chain", run=folder, resume="auto", start_from=learner, progress=False)
+    (first, started), (second, continued) = calls
+    assert first == second
+    assert (started["resume"], started["start_from"]) == (False, learner)
+    assert (continued["resume"], continued["start_from"]) == (True, None)
+
+
+def test_a_run_in_the_folder_or_none_is_named_with_the_argument_that_helps(calls: list, tmp_path: Path):
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match=r"run holds no run to continue: .* resume='auto'"):
+        spo.train("tiny/chain", run=folder, resume=True)
+    RunFolder.unused(folder).create(EXPERIMENT).release()
+    with pytest.raises(ValueError, match=r"run holds a run already: continue it with resume=True \(or resume='auto'"):
+        spo.train("tiny/chain", run=folder)
+    with pytest.raises(ValueError, match="resume must be one of auto, got 'always'"):
+        spo.train("tiny/chain", run=folder, resume="always")
+    with pytest.raises(ValueError, match="add run=FOLDER"):
+        spo.train("tiny/chain", resume="auto")
+    assert not calls
+
+
+def test_all_devices_are_used_as_by_the_command_line(calls: list, tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        spo.train("tiny/chain", run=tmp_path / "run", progress=False)
+    assert calls[0][0].num_devices is Experiment().num_devices is None
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ SETTINGS = {
     "progress": False,
 }
 OPTIONS = (
-    *("--task", "tiny/chain", "--steps", "64", "--num-envs", "4", "--rollout-length", "4", "--num-devices", "1"),
+    *("--task", "tiny/chain", "--steps", "64", "--num-envs", "4", "--rollout-length", "4"),
     *("--network.width", "8", "--network.depth", "1", "--evaluation.num-evaluations", "1"),
     *("--evaluation.episodes", "4", "--evaluation.final-episodes", "4", "--quiet"),
 )

@@ -53,7 +53,8 @@ class TrainOptions:
     run: Path | None = None
     """New folder for settings, metrics and checkpoints. None: one in runs/, named after task, algorithm and time."""
     resume: Path | None = None
-    """Folder of an interrupted run, to continue from its last checkpoint with its own settings."""
+    """Folder of an interrupted run, to continue from its last checkpoint with its own settings. With `--run FOLDER
+    --resume auto`, the run in FOLDER is continued if there is one, and started if not."""
     like: Path | None = None
     """Folder of an earlier run, or a file written by `spo export`: a new run with its settings."""
     config_file: Annotated[Path | None, arg(name="config")] = None

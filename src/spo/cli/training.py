@@ -1,11 +1,15 @@
 """The command `spo train`."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from spo.training.experiment import Experiment
+
+#: Value of `--resume`, beside `--run FOLDER`: continue the run in the folder if there is one, else start it.
+AUTO: Final = "auto"
 
 
 def train(*arguments: str) -> None:
@@ -19,6 +23,9 @@ def train(*arguments: str) -> None:
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.find_value(arguments, "--resume")
+    is_automatic = resume == AUTO and options.find_value(arguments, "--run") is not None
+    if is_automatic:  # the settings are those of the command line in any case
+        resume, arguments = None, _without_resume(arguments)
     start = configuration.start_experiment(arguments, preset, resume)
     source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
     rest, other_task_options = options.split_other_task_options(arguments, start)
@@ -50,7 +57,7 @@ def train(*arguments: str) -> None:
     run(
         experiment,
         folder,
-        resume=bool(resume),
+        resume=AUTO if is_automatic else bool(resume),
         start_from=chosen.start_from,
         checkpoint_seconds=chosen.checkpoint_seconds,
         deterministic=chosen.deterministic,
@@ -64,7 +71,7 @@ def run(
     experiment: "Experiment",
     folder: Path,
     *,
-    resume: bool = False,
+    resume: bool | Literal["auto"] = False,
     start_from: Path | None = None,
     checkpoint_seconds: float | None = None,
     deterministic: bool = False,
@@ -74,7 +81,7 @@ def run(
 ) -> None:
     """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
-    from spo.training import loop, processes
+    from spo.training import loop, processes, run_folder
     from spo.training.records import NonFiniteError
     from spo.training.sinks.base import RunInfo, Sink
     from spo.training.sinks.display import make_display
@@ -89,6 +96,9 @@ def run(
 
     if distributed:
         processes.join()
+    if resume == AUTO:
+        resume = run_folder.finds_run(folder)
+        start_from = None if resume else start_from
     seen = StartInfo()
     sinks: list[Sink] = [seen] if quiet else [seen, make_display()]
     if wandb is not None:
@@ -100,7 +110,7 @@ def run(
             experiment,
             folder,
             sinks=sinks,
-            resume=resume,
+            resume=bool(resume),
             start_from=start_from,
             checkpoint_seconds=checkpoint_seconds,
             deterministic=deterministic,
@@ -117,6 +127,16 @@ def run(
     )
     if not quiet:
         print(run_report.report(folder, can_render=seen.info is None or seen.info.can_render))
+
+
+def _without_resume(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Returns a command line without `--resume auto`."""
+    joined = f"--resume={AUTO}"
+    words = [word for word in arguments if word != joined]
+    if "--resume" in words:
+        start = words.index("--resume")
+        words = words[:start] + words[start + 2 :]
+    return tuple(words)
 
 
 def _description(source: str, presets: tuple[str, ...]) -> str:

@@ -1,8 +1,9 @@
 """Training as a function call, `spo.train(env, steps=1e5)`, and agents of saved runs, `spo.load(path)`."""
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_type_hints
 
@@ -21,7 +22,7 @@ from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.defaults import choose_experiment, describe_choice
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
-from spo.training.run_folder import RunFolder, load_experiment, load_learner_and_origin, make_origin
+from spo.training.run_folder import RunFolder, finds_run, load_experiment, load_learner_and_origin, make_origin
 from spo.training.sinks.base import Sink
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
@@ -37,7 +38,7 @@ class Settings(TypedDict, total=False):
     """Settings of `train` that most calls leave out."""
 
     evaluation: EvaluationConfig  # number and length of the evaluations
-    num_devices: int | None  # devices that share the work, 1 by default; None: all, the default of `spo train`
+    num_devices: int | None  # devices that share the work; None, the default: all, as `spo train`
     task_options: dict[str, Any]  # options of an environment that is given by name
     logs_per_evaluation: int  # records of training metrics from one evaluation to the next
     scaling: ScalingConfig  # scaling of observations and rewards; off by default if `config` is given
@@ -52,7 +53,7 @@ def train(
     steps: float | None = None,
     *,
     run: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | Literal["auto"] = False,
     seed: int = 0,
     num_seeds: int = 1,
     algorithm: str | Callable[..., Algorithm] = "spo",
@@ -79,7 +80,8 @@ def train(
       steps: number of environment steps. The run can be slightly longer: it ends with a whole interval. None: 100,000
         with `config`; else chosen like the other settings.
       run: folder for settings, metrics, TensorBoard and checkpoints, as `spo train --run` writes it. None: in memory.
-      resume: continue the run in the folder `run` from its last checkpoint, with the same settings as before.
+      resume: continue the run in the folder `run` from its last checkpoint, with the same settings as before. "auto":
+        continue it if there is one, else start it; the same program can then be started again after any interruption.
       seed: random seed.
       num_seeds: number of independent seeds to train side by side. The agent returned is that of the first one;
         `spo.load(path, member=1)` returns the second.
@@ -96,12 +98,13 @@ def train(
     """
     started_at = time.perf_counter()
     check_value("run", run, Path | None)
-    check_value("resume", resume, bool)
+    check_value("resume", resume, bool | Literal["auto"])
     check_value("progress", progress, bool)
     for name, function in (("callback", callback), ("on_evaluation", on_evaluation)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} must be a function, got {shorten(function)}.")
     further, start_from, of_loop = _split(settings)
+    resume, start_from = _find_start(run, resume, start_from)
     name, task = _name_and_task(env)
     if task is not None and settings.get("task_options"):
         raise ValueError(
@@ -112,13 +115,15 @@ def train(
     given: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, **further}
     if network is not None:
         given["network"] = network
-    if start_from is not None:  # its parameters fit no other network and no other scaling
-        saved = load_experiment(start_from)
+    # A continued run has the network of the file from which it started, which may be gone.
+    if (source := start_from if not resume else settings.get("start_from") and run) is not None:
+        saved = load_experiment(Path(source))  # its parameters fit no other network and no other scaling
         given = {"network": saved.network, "scaling": saved.scaling, **given}
     algorithm = name_algorithm(algorithm)
     if resume and run is not None and config is None:  # another version may choose other settings
         stored = RunFolder.open(Path(run)).experiment
-        experiment = dataclasses.replace(stored, **{"steps": stored.steps if steps is None else steps, **given})
+        given = {"task": name, "steps": stored.steps if steps is None else steps, **given}
+        experiment = dataclasses.replace(stored, **given)
     else:
         experiment = _make_experiment(name, algorithm, steps, task, config, given)
     if progress and config is None and not resume:
@@ -129,10 +134,9 @@ def train(
     with give_network(own_network):
         if run is not None:
             options: dict[str, Any] = {"task": task, "resume": resume, "start_from": start_from, **of_loop}
-            loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
+            with _short_interruption(run):
+                loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
             return load(run, env=task, network=own_network)
-        if resume or start_from is not None:
-            raise ValueError("resume and start_from need the folder of the run: add run=FOLDER.")
         experiment, task = prepare_task(experiment, task)
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=settings.get("deterministic", False))
@@ -209,11 +213,47 @@ def _make_experiment(
             task_options=given.get("task_options"),
             environment=None if task is None else task.train,
         )
-        return dataclasses.replace(chosen, **{"num_devices": 1, **given})
-    usual: dict[str, Any] = {"num_devices": 1, "evaluation": FEW_EVALUATIONS}
+        return dataclasses.replace(chosen, **given)
+    usual: dict[str, Any] = {"evaluation": FEW_EVALUATIONS}
     return Experiment(
         task=name, algorithm=algorithm, steps=1e5 if steps is None else steps, config=config, **{**usual, **given}
     )
+
+
+def _find_start(
+    run: str | Path | None, resume: bool | Literal["auto"], start_from: Path | None
+) -> tuple[bool, Path | None]:
+    """Returns True if a run is continued, and the file from which a new one starts."""
+    if run is None:
+        if resume or start_from is not None:
+            raise ValueError("resume and start_from need the folder of the run: add run=FOLDER.")
+        return False, None
+    exists = finds_run(Path(run))
+    if resume == "auto":
+        return exists, None if exists else start_from
+    if resume and not exists:
+        raise ValueError(
+            f"{run} holds no run to continue: leave resume out, or write resume='auto' to start one there."
+        )
+    if exists and not resume:
+        raise ValueError(
+            f"{run} holds a run already: continue it with resume=True (or resume='auto', which also starts a run that "
+            "does not exist yet), or choose another folder."
+        )
+    return resume, start_from
+
+
+@contextlib.contextmanager
+def _short_interruption(run: str | Path) -> Iterator[None]:
+    """Ends the report of a Ctrl-C with the way to continue, and leaves the frames inside of the training out of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not RunFolder(Path(run)).config_path.exists():
+            raise
+        raise KeyboardInterrupt(
+            f"the run is saved in {run}: continue it with the same call and resume=True (or resume='auto')."
+        ) from None
 
 
 def _name_and_task(env: EnvironmentLike) -> tuple[str, Task | None]:

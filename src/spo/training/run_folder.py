@@ -272,6 +272,11 @@ class RunFolder:
         write_json(self.environment_path, {"starts": [*read_starts(self.path), start]})
 
 
+def finds_run(path: Path) -> bool:
+    """Returns True if the folder holds a run, for `resume="auto"`. All processes get the answer of process 0."""
+    return processes.broadcast_from_process_0(RunFolder(Path(path).absolute()).config_path.exists())
+
+
 def new_run_folder(parent: Path, task: str, algorithm: str) -> Path:
     """Returns a path for a new run, named after task, algorithm and time. It does not exist yet.
 
