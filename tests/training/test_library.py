@@ -86,7 +86,7 @@ def test_a_run_in_the_folder_or_none_is_named_with_the_argument_that_helps(calls
     RunFolder.unused(folder).create(EXPERIMENT).release()
     with pytest.raises(ValueError, match=r"run holds a run already: continue it with resume=True \(or resume='auto'"):
         spo.train("tiny/chain", run=folder)
-    with pytest.raises(ValueError, match="resume must be one of auto, got 'always'"):
+    with pytest.raises(ValueError, match="resume must be True, False or 'auto', got 'always'"):
         spo.train("tiny/chain", run=folder, resume="always")
     with pytest.raises(ValueError, match="add run=FOLDER"):
         spo.train("tiny/chain", resume="auto")
@@ -218,7 +218,7 @@ def test_a_path_of_another_type_is_refused(path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"resume": 1}, "resume must be True or False, got 1"),
+        ({"resume": 1}, "resume must be True, False or 'auto', got 1"),
         ({"progress": "no"}, "progress must be True or False, got 'no'"),
         ({"callback": 3}, "callback must be a function, got 3"),
         ({"on_evaluation": {}}, "on_evaluation must be a function, got {}"),
