@@ -98,7 +98,7 @@ def train(
     """
     started_at = time.perf_counter()
     check_value("run", run, Path | None)
-    if not isinstance(resume, bool) and resume != "auto":
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume == "auto"):
         raise ValueError(f"resume must be True, False or 'auto', got {shorten(resume)}.")
     check_value("progress", progress, bool)
     for name, function in (("callback", callback), ("on_evaluation", on_evaluation)):
