@@ -73,6 +73,8 @@ class Pictures:
 
     def _affords(self, state: State, num_states: int) -> bool:
         """Returns True if the budget is enough for as many pictures as slow and as large as that of one state."""
+        if self._budget.seconds <= 0.0:
+            return False
         start = time.perf_counter()
         picture = self._render(state)
         seconds = time.perf_counter() - start

@@ -54,6 +54,7 @@ class Session:
         self.moments = [Moment(*subject.reset(seed), 0.0)]
         self._states: collections.OrderedDict[int, _Simulated] = collections.OrderedDict()
         self._num_searches = 0
+        self._drawn: dict[int, tuple[State, dict[str, Any], dict[str, Any]]] = {}  # by step
 
     def answer(self, path: str, request: Any) -> dict[str, Any]:
         """Returns the answer to a request. Raises ValueError with a sentence if the request is wrong."""
@@ -149,7 +150,13 @@ class Session:
 
     def _describe(self, index: int, pictures: Pictures) -> dict[str, Any]:
         moment = self.moments[index]
-        step = describe_state(pictures, index, moment.state, moment.timestep, moment.total)
+        # Drawing a state may take longer than a search: it is drawn once, however often it is searched.
+        if self._drawn.get(index, (None,))[0] is not moment.state:
+            own = self._new_pictures()
+            step = describe_state(own, index, moment.state, moment.timestep, moment.total)
+            self._drawn[index] = (moment.state, step, own.by_name)
+        _, step, drawn = self._drawn[index]
+        pictures.by_name |= drawn
         return {**step, "reward": plain(moment.reward)}
 
     def _decide(self, index: int, seed: int, given: Any, pictures: Pictures) -> dict[str, Any] | None:
