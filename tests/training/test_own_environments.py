@@ -118,7 +118,16 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
 def test_the_command_line_and_the_function_train_the_same_bits(function, run_of, tmp_path, capsys):
     folder, agent = run_of(function)
     result = spo_command(
-        capsys, "train", "--task", name(function), *OPTIONS, *AS_IN_PAPER, "--run", str(tmp_path / "run"), "--quiet"
+        capsys,
+        "train",
+        "default",
+        "--task",
+        name(function),
+        *OPTIONS,
+        *AS_IN_PAPER,
+        "--run",
+        str(tmp_path / "run"),
+        "--quiet",
     )
     assert result.code == 0, result.err
     assert load_experiment(folder) == load_experiment(tmp_path / "run")
