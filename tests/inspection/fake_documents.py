@@ -23,6 +23,7 @@ def fake_document(kind: str = "particles", num_particles: int = 8, num_steps: in
         "version": "0",
         "run": {"name": HOSTILE, "task": "sokoban", "algorithm": "spo", "which": "best", "env_steps": 10, "member": 0},
         "actions": actions if continuous else {"kind": "discrete", "names": names},
+        "method": {"num_root_candidates": None, "ess_threshold": None, "weighting": "advantage"},
         "settings": {"num_particles": num_particles, "greedy": False},
         "controls": [],
         "seed": 0,
@@ -46,6 +47,7 @@ def _state(random: np.random.Generator, index: int) -> dict[str, Any]:
         "return": float(index),
         "end": None,
         "decision": None,
+        "taken": None,
         "reward": float(random.integers(3)),
     }
 
@@ -65,7 +67,7 @@ def _step(random: np.random.Generator, kind: str, num_particles: int, index: int
         "seconds": 0.01,
         "compile_seconds": 0.0,
     }
-    return {**_state(random, index), "decision": decision}
+    return {**_state(random, index), "decision": decision, "taken": action}
 
 
 def _policy(random: np.random.Generator, kind: str, num_particles: int, search: Any) -> dict[str, Any]:

@@ -44,20 +44,28 @@ def test_scrubbing_and_keys_show_other_decisions(browser: Any, tmp_path: Path):
         assert page.locator("body img").count() == 0
         first = page.locator(".facts, [data-part=facts]").inner_text()
         page.keyboard.press("ArrowRight")
-        assert page.locator("output").inner_text() == "step 1 of 3"
+        assert page.locator("output").inner_text() == "before move 2 of 3"
         assert page.locator("[data-part=facts]").inner_text() != first
         assert page.locator(".observation").count() == 1, "a state without a picture shows its observation"
         page.keyboard.press("End")
-        assert "ended" in page.locator(".ended").inner_text()
+        assert "ended after 3 moves" in page.locator(".ended").inner_text()
+        assert page.locator(".outcome tbody tr").count() == 3
         page.keyboard.press("Home")
         assert page.locator("[data-part=facts]").inner_text() == first
         # The tab key reaches one particle, and arrow keys move among them without leaving the step.
+        height = page.evaluate("document.documentElement.scrollHeight")
         page.locator(".dot[tabindex='0']").focus()
         before = page.locator(".details").inner_text()
         page.keyboard.press("ArrowRight")
         assert page.locator(".details").inner_text() != before
-        assert page.locator("output").inner_text() == "step 0 of 3"
+        assert page.locator("output").inner_text() == "before move 1 of 3"
         assert page.locator(".details .board").count() == 1, "the state of the particle is drawn"
+        assert page.evaluate("document.documentElement.scrollHeight") == height, "room for the details is reserved"
+        page.locator("[data-part=run]").focus()
+        assert page.locator(".selecting .on-path").count() > 0, "the path stays marked while its details are shown"
+        page.locator(".dot[tabindex='0']").focus()
+        page.keyboard.press("Escape")
+        assert page.locator(".selecting").count() == page.locator(".details table").count() == 0
         assert overflow(page) <= 0
 
 

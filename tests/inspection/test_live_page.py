@@ -80,10 +80,10 @@ def test_the_search_can_be_changed(page: Any):
 def test_actions_are_played_and_taken_back(page: Any):
     start = page.locator("[data-part=state] svg").inner_html()
     page.locator("button.play").nth(3).click()
-    page.wait_for_selector("output:text-is('step 1 of 1')")
+    page.wait_for_selector("output:text-is('before move 2')")
     assert page.locator("[data-part=state] svg").inner_html() != start
     page.get_by_role("button", name="Take back").click()
-    page.wait_for_selector("output:text-is('step 0 of 0')")
+    page.wait_for_selector("output:text-is('before move 1')")
     assert page.locator("[data-part=state] svg").inner_html() == start
     page.locator("input[name=start]").fill("0")
     page.get_by_role("button", name="New episode").click()
@@ -109,3 +109,17 @@ def test_two_settings_stand_side_by_side(page: Any):
     assert {name: first[name] for name in shared} == {name: second_[name] for name in shared}
     assert len(set(first.values())) > 3
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+
+
+def test_a_control_that_changes_during_a_search_is_searched_too(page: Any):
+    page.evaluate(
+        """() => {
+            for (const [value, seed] of [["8", "1"], ["4", "2"]]) {
+                const form = document.querySelector("[aria-label='Settings of the search']");
+                form.querySelector("select[name=num_particles]").value = value;
+                form.querySelector("input[name=seed]").value = seed;
+                form.dispatchEvent(new Event("change"));
+            }
+        }"""
+    )
+    has_count(page, ".dot", 16)

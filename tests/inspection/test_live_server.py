@@ -68,7 +68,7 @@ def test_the_live_page_shows_the_searches_of_the_static_page():
                 played = post(server, "/api/step", request, session)
                 assert played.status == 200, played
                 pictures |= played["pictures"]
-                steps[index]["reward"] = played["steps"][0]["reward"]
+                steps[index] |= {name: played["steps"][0][name] for name in ("taken", "reward")}
                 assert (
                     without_times(played["steps"][1])["decision"]
                     == (without_times(static["steps"][index + 1])["decision"])
@@ -163,8 +163,8 @@ def test_two_browsers_are_served_at_once():
             page.goto(server.address)
             page.wait_for_selector(".dot")
         first.locator("button.play").nth(3).click()
-        first.wait_for_selector("output:text-is('step 1 of 1')")
-        assert second.locator("output").inner_text() == "step 0 of 0"
+        first.wait_for_selector("output:text-is('before move 2')")
+        assert second.locator("output").inner_text() == "before move 1"
 
 
 # --- The command ------------------------------------------------------------------------------------------------------

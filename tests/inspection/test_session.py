@@ -33,6 +33,10 @@ def test_an_episode_is_json_of_a_bounded_size(document: dict[str, Any]):
     assert [step["index"] for step in document["steps"]] == [0, 1, 2]
     last = document["steps"][-1]
     assert last["decision"] is None
+    assert [step["taken"] for step in document["steps"][:-1]] == [
+        step["decision"]["action"] for step in document["steps"][:-1]
+    ]
+    assert document["method"] == {"num_root_candidates": None, "ess_threshold": None, "weighting": "advantage"}
     rewards = [step["reward"] for step in document["steps"][:-1]]
     assert math.isclose(sum(rewards), last["return"], abs_tol=1e-3)
 
@@ -88,12 +92,13 @@ def test_a_step_by_hand_can_be_taken_back(session: Session):
     assert before["live"]["starts"] == {"label": "Scrambles", "low": 0, "high": 30}
     stepped = session.answer("/api/step", {"index": 0, "action": 4, "settings": SMALL})
     assert stepped["length"] == 2
+    assert stepped["steps"][0]["taken"] == 4, "also where the search would have chosen another action"
     assert [step["index"] for step in stepped["steps"]] == [0, 1]
     assert stepped["steps"][1]["picture"] != before["steps"][0]["picture"]
     undone = session.answer("/api/undo", {})
     assert undone["length"] == 1
     assert undone["steps"][0]["picture"] == before["steps"][0]["picture"]
-    assert undone["steps"][0]["reward"] is None
+    assert undone["steps"][0]["reward"] is undone["steps"][0]["taken"] is None
     solved = session.answer("/api/reset", {"seed": 3, "start": 0, "settings": SMALL})
     cells = solved["pictures"][solved["steps"][0]["picture"]]["cells"]
     assert cells == "".join(colour * 9 for colour in "012345"), "no scrambles"

@@ -71,7 +71,9 @@ def load_subject(chosen: "InspectOptions", other_task_options: dict[str, Any]) -
     evaluation = dataclasses.replace(experiment.evaluation, use_search=chosen.use_search, greedy=chosen.greedy)
     subject = Subject(dataclasses.replace(experiment, evaluation=evaluation), select_seed(learner, chosen.member))
     check_variant(trained, experiment, subject.task)
-    return subject, Origin(str(chosen.run), origin.which, origin.env_steps[chosen.member], chosen.member)
+    return subject, Origin(
+        Path(chosen.run).resolve().name, origin.which, origin.env_steps[chosen.member], chosen.member
+    )
 
 
 def _write(chosen: "InspectOptions", subject: "Subject", origin: "Origin") -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spo._version import __version__
+from spo.algorithms.planning import SearchConfig
 from spo.inspection.pictures import Budget, Pictures
 from spo.inspection.protocol import FORMAT
 from spo.inspection.records import describe_decision, describe_metrics, describe_observation, plain
@@ -58,7 +59,7 @@ def record_episode(
             decided, timing, settings, seed, subject.environment.action_spec, pictures.add_simulated
         )
         state, timestep = subject.step(seed, index, state, decided.action)
-        step["reward"] = plain(timestep.reward)
+        step["taken"], step["reward"] = plain(decided.action), plain(timestep.reward)
         total += float(timestep.reward)
         on_step(index + 1)
     else:
@@ -81,8 +82,22 @@ def describe_subject(subject: Subject, origin: Origin) -> dict[str, Any]:
             "member": origin.member,
         },
         "actions": describe_actions(subject.environment),
+        "method": describe_method(experiment.config, subject.environment),
         "settings": subject.own_settings,
         "controls": [control._asdict() for control in make_controls(experiment)],
+    }
+
+
+def describe_method(config: Any, environment: Environment) -> dict[str, Any] | None:
+    """Returns what explains a search with particles and can't be changed on the page; None for other algorithms."""
+    search = getattr(config, "search", None)
+    if not isinstance(search, SearchConfig):
+        return None
+    discrete = isinstance(environment.action_spec, DiscreteActions)  # others have no candidates (`make_planner`)
+    return {
+        "num_root_candidates": search.num_root_candidates if discrete else None,
+        "ess_threshold": search.ess_threshold,
+        "weighting": search.weighting,
     }
 
 
@@ -108,8 +123,9 @@ def describe_state(pictures: Pictures, index: int, state: State, timestep: TimeS
         "return": plain(total),
         "end": "terminated" if bool(timestep.terminated) else "truncated" if bool(timestep.truncated) else None,
         "decision": None,
+        "taken": None,
         "reward": None,
     }
 
 
-__all__ = ["Origin", "describe_actions", "describe_state", "describe_subject", "record_episode"]
+__all__ = ["Origin", "describe_actions", "describe_method", "describe_state", "describe_subject", "record_episode"]

@@ -9,6 +9,8 @@ actions are continuous, always as the environment takes it.
     version     version of spo
     run         {name, task, algorithm, which: "best" | "last", env_steps, member}
     actions     {kind: "discrete", names: [text]} | {kind: "continuous", size, low, high}
+    method      null | {num_root_candidates: different first actions | null: one per particle, ess_threshold | null,
+                weighting} of a search with particles
     settings    settings of the run itself by name, see `controls`
     controls    [{name, label, help, kind: "choice", values: [...]} | {..., kind: "number", values: [low, high]}]; null
                 as a number stands for the agent's own value
@@ -20,7 +22,7 @@ actions are continuous, always as the environment takes it.
     picture     {kind: "png", png: base64, width, height} | {kind: "cube" | "sokoban", size, cells: one digit per cell}
     step        {index, picture: name | null, observation: null | [{name, shape, values | null}], mask: null | [bool],
                  metrics: {name: number}, return: sum of rewards so far, end: null | "terminated" | "truncated",
-                 decision: null | decision, reward: of the action that was taken here, or null}
+                 decision: null | decision, taken: the action that was taken here, or null, reward: of it, or null}
     decision    {settings, seed, action, value: V(s), temperature | null, policy, search: null | particles | tree,
                  seconds, compile_seconds: 0 if the program was there; live: search_id}
     policy      {kind: "discrete", before: [probability] | null, after: [probability] | null}

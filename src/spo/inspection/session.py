@@ -34,6 +34,7 @@ class Moment(NamedTuple):
     timestep: TimeStep
     total: float  # sum of rewards so far
     reward: float | None = None  # of the action taken here
+    taken: Any = None  # that action
 
 
 class _Simulated(NamedTuple):
@@ -108,7 +109,7 @@ class Session:
         self._check_decision(request)
         state, timestep = self.subject.step(self.seed, index, moment.state, action)
         reward = float(timestep.reward)
-        moments = [*self.moments[:index], moment._replace(reward=reward)]
+        moments = [*self.moments[:index], moment._replace(reward=reward, taken=action)]
         self.moments = [*moments, Moment(state, timestep, moment.total + reward)]
         return self._changed([index, index + 1], request)
 
@@ -116,7 +117,7 @@ class Session:
         _check_names(request)
         if len(self.moments) == 1:
             raise ValueError("This is the start of the episode: there is no step to take back.")
-        self.moments = [*self.moments[:-2], self.moments[-2]._replace(reward=None)]
+        self.moments = [*self.moments[:-2], self.moments[-2]._replace(reward=None, taken=None)]
         return self._changed([len(self.moments) - 1], {})
 
     def _reset(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +158,7 @@ class Session:
             self._drawn[index] = (moment.state, step, own.by_name)
         _, step, drawn = self._drawn[index]
         pictures.by_name |= drawn
-        return {**step, "reward": plain(moment.reward)}
+        return {**step, "taken": plain(moment.taken), "reward": plain(moment.reward)}
 
     def _decide(self, index: int, seed: int, given: Any, pictures: Pictures) -> dict[str, Any] | None:
         """Returns the decision in a state; None at the end of the episode."""

@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
-const { actionName, number, percent, whyChosen } = await import(new URL("words.mjs", page));
+const { actionName, figure, number, percent, whyChosen } = await import(new URL("words.mjs", page));
 const { MOST_BARS, shownActions } = await import(new URL("policy_view.mjs", page));
-const { describeCube, gridOf } = await import(new URL("pictures_view.mjs", page));
-const { colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
+const { describeCube, gridOf, isSolved } = await import(new URL("pictures_view.mjs", page));
+const { actionColours, colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
 const { connect, merge } = await import(new URL("live.mjs", page));
 
 test("numbers have three significant digits", () => {
@@ -21,6 +21,7 @@ test("numbers have three significant digits", () => {
   assert.equal(percent(0.999), ">99 %");
   assert.equal(percent(1), "100 %");
   assert.equal(percent(0), "0 %");
+  assert.deepEqual([1, 0.9943, -2].map(figure), ["1.000", "0.994", "−2.000"]);
 });
 
 test("actions have names", () => {
@@ -32,14 +33,30 @@ test("actions have names", () => {
 test("the reason of a choice names shares before and after, resamples and ends", () => {
   const decision = {
     action: 1, settings: { greedy: false, readout: "last" }, policy: { kind: "discrete", before: [0.9, 0.1], after: [0.25, 0.75] },
-    search: { kind: "particles", num_particles: 8, horizon: 2, live: [8, 5], resampled: [true, false], valid: true },
+    search: { kind: "particles", num_particles: 8, horizon: 2, live: [8, 5], resampled: [true, false], valid: true,
+      action: [[0, 1, 1, 1, 1, 1, 1, 1]] },
   };
   const words = whyChosen(decision, { kind: "discrete", names: ["left", "right"] }).join(" ");
-  for (const part of ["right was chosen", "75 %", "the largest share", "10 %", "3 particles of 8", "resampled once"]) {
+  for (const part of ["right was chosen", "Drawn at random: its chance was 75 %", "at the last depth", "10 %", "3 of 8 particles", "resampled once"]) {
     assert.ok(words.includes(part), `${part} in: ${words}`);
   }
   const other = whyChosen({ ...decision, action: 0 }, { kind: "discrete", names: ["left", "right"] }).join(" ");
-  assert.ok(other.includes("the 2nd largest share"), other);
+  assert.ok(other.includes("The likeliest was right with 75 %"), other);
+  const greedy = whyChosen({ ...decision, settings: { greedy: true } }, { kind: "discrete", names: ["left", "right"] }).join(" ");
+  assert.ok(greedy.includes("the largest share") && !greedy.includes("random"), greedy);
+});
+
+test("the reason names the first actions and why nothing was resampled", () => {
+  const search = { kind: "particles", num_particles: 4, horizon: 4, live: [4, 4, 4, 4], resampled: [false, false, false, false],
+    valid: true, action: [[0, 0, 1, 1]] };
+  const words = (settings, method) => whyChosen(
+    { action: 0, settings, policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] }, search },
+    { kind: "discrete", names: ["left", "right"] }, method)[1];
+  assert.match(words({ resample_period: 4 }, { num_root_candidates: 2 }), /2 different first actions .* each is tried by 2 particles/);
+  assert.match(words({ resample_period: 4 }, null), /Each particle drew/);
+  assert.match(words({ resample_period: 4 }, null), /resampled every 4 depths, and this search is 4 deep/);
+  assert.match(words({ resample_period: null }, null), /Resampling is off/);
+  assert.match(words({ resample_period: 1 }, { ess_threshold: 0.5 }), /more than 50 %/);
 });
 
 test("the chosen action always has a bar", () => {
@@ -54,6 +71,20 @@ test("heat maps have the shape of the observation", () => {
   assert.deepEqual(gridOf([4, 6], 24), { columns: 6, rows: 4 });
   assert.deepEqual(gridOf([2, 3, 4], 24), { columns: 4, rows: 6 });
   assert.deepEqual(gridOf([50], 50), { columns: 8, rows: 7 });
+});
+
+test("pictures of puzzles show if they are solved", () => {
+  assert.equal(isSolved({ kind: "cube", size: 2, cells: "000011112222333344445555" }), true);
+  assert.equal(isSolved({ kind: "cube", size: 2, cells: "010011012222333344445555" }), false);
+  assert.equal(isSolved({ kind: "sokoban", size: 2, cells: "3640" }), false);
+  assert.equal(isSolved({ kind: "sokoban", size: 2, cells: "3660" }), true);
+  assert.equal(isSolved({ kind: "png" }), null);
+});
+
+test("few actions keep their colours, whatever their probabilities", () => {
+  assert.deepEqual(actionColours([0.1, 0.7, 0.2]), actionColours([0.5, 0.1, 0.4]));
+  const many = Array.from({ length: 12 }, (_, index) => index);
+  assert.equal(actionColours(many).get(11), "colour-0");
 });
 
 test("a cube is described in words", () => {

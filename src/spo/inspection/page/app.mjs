@@ -1,14 +1,16 @@
 // The page: reads the document, shows one step of the episode, and follows keys, theme and size.
 
 import { element, replace } from "./dom.mjs";
-import { drawGuide } from "./guide.mjs";
+import { drawGuide, leadSentence, MEANINGS } from "./guide.mjs";
 import { connect, makeControls, merge, showStatus } from "./live.mjs";
 import { drawObservation, drawPicture } from "./pictures_view.mjs";
 import { drawDecision } from "./search_view.mjs";
-import { actionName, number } from "./words.mjs";
+import { actionName, count, figure, number, percent } from "./words.mjs";
 
 const SECONDS_PER_STEP = 1.2;
 const THEMES = ["auto", "light", "dark"];
+/** Metrics that are 0 or 1 and mean no or yes. */
+const YES_OR_NO = new Set(["solved", "success", "won"]);
 
 /** Starts the page. */
 export function start() {
@@ -47,18 +49,27 @@ export function show(page, index) {
   const step = data.steps[page.at];
   parts.slider.max = data.steps.length - 1;
   parts.slider.value = page.at;
-  parts.slider.setAttribute("aria-valuetext", `step ${page.at} of ${data.steps.length - 1}`);
-  replace(parts.position, `step ${page.at} of ${data.steps.length - 1}`);
+  const position = positionOf(page.at, data.steps);
+  parts.slider.setAttribute("aria-valuetext", position);
+  replace(parts.position, position);
   parts.back.disabled = page.at === 0;
   parts.forward.disabled = page.at === data.steps.length - 1;
   replace(parts.state, drawState(data, step));
   replace(parts.facts, drawFacts(data, step));
-  replace(parts.guide, drawGuide(anySearch(data)));
+  const explained = step.decision ?? data.steps.find((other) => other.decision)?.decision ?? null;
+  // The reader may have opened the glossary: it stays open.
+  const open = parts.guide.querySelector(".glossary")?.open ?? false;
+  replace(parts.guide, drawGuide(explained, data.actions, data.method));
+  parts.guide.querySelector(".glossary").open = open;
+  replace(parts.lead, leadSentence(explained?.search ?? null));
   showDecisions(page, step);
 }
 
-function anySearch(data) {
-  return data.steps.find((step) => step.decision)?.decision.search ?? null;
+function positionOf(at, steps) {
+  const moves = steps.length - 1;
+  if (at < moves) return `before move ${at + 1} of ${moves}`;
+  if (steps[at].decision) return `before move ${at + 1}`;
+  return moves === 0 ? "start" : `after move ${moves} of ${moves}`;
 }
 
 function drawState(data, step) {
@@ -72,30 +83,34 @@ function drawFacts(data, step) {
   if (decision) {
     facts.push(["Chosen action", actionName(data.actions, decision.action)]);
     if (step.reward !== null) facts.push(["Reward of the step", number(step.reward)]);
-    facts.push(["Value, by the network", number(decision.value)]);
-    if (decision.search) facts.push(["Value, by the search", number(decision.search.value)]);
+    facts.push(["Value, by the network", figure(decision.value)]);
+    if (decision.search) facts.push(["Value, by the search", figure(decision.search.value)]);
     if (decision.temperature !== null) facts.push(["Temperature", number(decision.temperature)]);
     if (decision.search?.kind === "particles") {
       const { search } = decision;
       facts.push(["Effective particles", `${Math.round(10 * search.ess[search.horizon - 1]) / 10} of ${search.num_particles}`]);
     }
   }
-  for (const [name, value] of Object.entries(step.metrics)) facts.push([name.replaceAll("_", " "), number(value)]);
+  for (const [name, value] of Object.entries(step.metrics)) {
+    const shown = YES_OR_NO.has(name) && (value === 0 || value === 1) ? (value === 1 ? "yes" : "no") : number(value);
+    facts.push([name.replaceAll("_", " "), shown]);
+  }
   if (step.end) facts.push(["End of the episode", step.end === "terminated" ? "finished" : "cut off (time limit)"]);
   return element("dl", {}, facts.map(([name, value]) =>
-    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    element("div", { title: MEANINGS[name] }, element("dt", {}, name), element("dd", {}, value))));
 }
 
 function showDecisions(page, step) {
   const { data, parts, live } = page;
   if (!step.decision) {
-    replace(parts.decision, element("p", { class: "ended" }, endSentence(step)));
+    replace(parts.decision, drawEnd(data, page.at));
+    parts.decision.classList.remove("compared");
     return;
   }
   const second = live && page.second?.index === step.index ? page.second.decision : null;
   const compared = second !== null;
   const common = {
-    actions: data.actions, pictures: data.pictures, width: panelWidth(parts.decision, compared),
+    actions: data.actions, method: data.method, pictures: data.pictures, width: panelWidth(parts.decision, compared),
     askPicture: live ? live.picture : null, ranking: step.decision.policy.after,
   };
   const play = live ? (action) => live.play(action) : null;
@@ -105,17 +120,37 @@ function showDecisions(page, step) {
   parts.decision.classList.toggle("compared", compared);
 }
 
-function endSentence(step) {
-  if (step.end === "terminated") return "The episode has ended here: there is nothing to decide.";
-  if (step.end === "truncated") return "The time limit has cut off the episode here: there is nothing to decide.";
-  return "The recording ends here. No decision was recorded for this state.";
+/** Returns the outcome of an episode and the moves that led to it. */
+function drawEnd(data, at) {
+  const step = data.steps[at];
+  const rows = data.steps.slice(0, at).map((before, index) => {
+    const { decision, taken } = before;
+    const shares = decision?.policy.after ?? decision?.policy.before;
+    const share = data.actions.kind === "discrete" ? shares?.[taken] : undefined;
+    return [String(index + 1), actionName(data.actions, taken), percent(share), number(before.reward), number(data.steps[index + 1].return)];
+  });
+  const header = ["move", "action", "chance", "reward", "return so far"];
+  return element("section", { class: "outcome" },
+    element("p", { class: "ended" }, endSentence(step, at)),
+    rows.length === 0 ? null : element("table", { class: "path" },
+      element("thead", {}, element("tr", {}, header.map((name) => element("th", { scope: "col" }, name)))),
+      element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell)))))));
+}
+
+function endSentence(step, at) {
+  const moves = count(at, "move");
+  if (step.end === null) return `The recording ends here, after ${moves}. No decision was recorded for this state.`;
+  if (step.metrics.solved === 1) return `Solved in ${moves}. The episode has ended: there is nothing to decide.`;
+  const failed = step.metrics.solved === 0 ? "Not solved. " : "";
+  if (step.end === "terminated") return `${failed}The episode has ended after ${moves}: there is nothing to decide.`;
+  return `${failed}The time limit has cut off the episode after ${moves}: there is nothing to decide.`;
 }
 
 /** Returns the width for the picture of a search: the policy stands beside it on wide pages. */
 function panelWidth(place, compared) {
   const room = place.clientWidth || 800;
   if (compared) return room >= 900 ? room / 2 - 60 : room - 34;
-  return room >= 760 ? room - 390 : room - 34;
+  return room >= 760 ? room - 364 : room - 34;
 }
 
 // --- Scrubbing -------------------------------------------------------------------------------------------------------
@@ -170,6 +205,7 @@ function addLive(page) {
   const first = makeControls(data.controls, data.settings, data.seed, "Settings of the search");
   const second = makeControls(data.controls, data.settings, data.seed, "Settings of the second search");
   let busy = false;
+  let searchWaits = false;
   const attempt = async (work) => {
     if (busy) return;
     busy = true;
@@ -183,8 +219,14 @@ function addLive(page) {
       busy = false;
       parts.live.classList.remove("busy");
     }
+    if (searchWaits) await searchAgain();
   };
-  const searchAgain = () => attempt(async () => {
+  const searchAgain = async () => {
+    // A control that changes during a search counts as well: the last change is searched when the running one ends.
+    searchWaits = busy;
+    if (!busy) await attempt(search);
+  };
+  const search = async () => {
     const index = page.at;
     merge(data, await requests.search(index, first.read().settings, first.read().seed));
     page.second = null;
@@ -194,7 +236,7 @@ function addLive(page) {
       page.second = { index, decision: answer.steps[0].decision };
     }
     reportTime(parts.status, data.steps[index].decision);
-  });
+  };
   const play = (action) => attempt(async () => {
     merge(data, await requests.step(page.at, action, first.read().settings, first.read().seed));
     page.second = null;

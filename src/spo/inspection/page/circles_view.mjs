@@ -4,6 +4,8 @@ import { element, svg } from "./dom.mjs";
 
 const MARGIN = { top: 34, right: 18, bottom: 26, left: 74 };
 const LARGEST_RADIUS = 20;
+const LARGEST_ROW = 30;
+const LETTER = 8;
 const SMALLEST_RADIUS = 2.5;
 
 /**
@@ -15,6 +17,9 @@ const SMALLEST_RADIUS = 2.5;
 export function drawCircles(options) {
   const { layout, numDepths, resampled, width } = options;
   const place = placement(layout, numDepths, resampled, width, options.rootRow);
+  // Lines from the root are level beside the labels, which stand between them or above them.
+  const longest = Math.max(0, ...options.labels.map(({ text }) => text.length));
+  place.level = Math.max(place.root.x + 24, place.x[0] - place.largest - 8 - LETTER * longest);
   const picture = svg("svg", {
     class: "circles", width: place.width, height: place.height, viewBox: `0 0 ${place.width} ${place.height}`,
     role: "group", "aria-label": options.title,
@@ -35,7 +40,7 @@ export function drawCircles(options) {
 
 /** Returns the places of depths and rows. A gap with a resample is wider, and the rows share the height. */
 export function placement(layout, numDepths, resampled, width, rootRow) {
-  const rowHeight = Math.max(8, Math.min(26, 460 / layout.numRows));
+  const rowHeight = Math.max(8, Math.min(LARGEST_ROW, 480 / layout.numRows));
   const gaps = Array.from({ length: numDepths }, (_, depth) => (depth > 0 && resampled[depth - 1] ? 1.5 : 1));
   const total = gaps.reduce((sum, gap) => sum + gap, 0);
   const room = Math.max(width - MARGIN.left - MARGIN.right - LARGEST_RADIUS, (width < 500 ? 28 : 44) * total);
@@ -45,12 +50,14 @@ export function placement(layout, numDepths, resampled, width, rootRow) {
   const y = (row) => MARGIN.top + LARGEST_RADIUS / 2 + (row + 0.5) * rowHeight;
   const height = MARGIN.top + LARGEST_RADIUS + layout.numRows * rowHeight + MARGIN.bottom;
   const root = { x: 26, y: y(rootRow ?? (layout.numRows - 1) / 2) };
-  return { x, y, root, rowHeight, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2)) };
+  // Circles and the diamonds around them stay within their row, as long as the rows leave room.
+  const largest = Math.max(6, Math.min(LARGEST_RADIUS, rowHeight / 2 - 4.5));
+  return { x, y, root, rowHeight, largest, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2)) };
 }
 
 /** Returns the radius of a circle whose area is in proportion to the weight. */
-export function radius(weight) {
-  return Math.max(SMALLEST_RADIUS, LARGEST_RADIUS * Math.sqrt(Math.max(0, weight)));
+export function radius(weight, largest = LARGEST_RADIUS) {
+  return Math.max(SMALLEST_RADIUS, largest * Math.sqrt(Math.max(0, weight)));
 }
 
 function drawDepths(place, numDepths, resampled) {
@@ -83,7 +90,8 @@ function drawLabels(options, place) {
   const group = svg("g", { class: "labels", "aria-hidden": "true" });
   for (const { row, text, first } of options.labels) {
     group.append(svg("text", {
-      class: options.classes.get(first), x: place.x[0] - radius(0) - LARGEST_RADIUS - 2, y: place.y(row) + 4,
+      class: options.classes.get(first), x: place.x[0] - place.largest - 6,
+      y: place.y(row) + (Number.isInteger(row) ? -4 : 4),
       "text-anchor": "end",
     }, text));
   }
@@ -95,16 +103,17 @@ function drawCircle(circle, layout, place, classes) {
   const y = place.y(circle.row);
   const parent = circle.parent < 0 ? null : layout.circles[circle.parent];
   const from = parent === null ? place.root : { x: place.x[parent.depth], y: place.y(parent.row) };
-  const middle = (from.x + x) / 2;
+  const bend = parent === null ? place.level : x;
+  const middle = (from.x + bend) / 2;
   const colour = classes.get(circle.first) ?? "colour-other";
   const state = `${colour}${circle.lives ? "" : " died"}`;
   const waits = circle.ended && !circle.justEnded;
   const line = svg("path", {
     class: `line ${state}${waits ? " waits" : ""}`,
-    d: `M${round(from.x)},${round(from.y)}C${round(middle)},${round(from.y)},${round(middle)},${round(y)},${round(x)},${round(y)}`,
+    d: `M${round(from.x)},${round(from.y)}C${round(middle)},${round(from.y)},${round(middle)},${round(y)},${round(bend)},${round(y)}${parent === null ? `H${round(x)}` : ""}`,
     "stroke-width": 1.2 + 2 * Math.min(1, circle.weight),
   });
-  const r = round(radius(circle.weight));
+  const r = round(radius(circle.weight, place.largest));
   const dot = svg("g", { class: `dot ${state}${waits ? " waits" : ""}`, tabindex: -1, role: "button" },
     svg("circle", { class: "target", cx: round(x), cy: round(y), r: Math.max(r, 7) }),
     svg("circle", { class: "disc", cx: round(x), cy: round(y), r }),
@@ -135,10 +144,16 @@ function addSelection(picture, parts, layout, onSelect) {
     picture.classList.add("selecting");
     onSelect(layout.circles[index]);
   };
+  // The path stays marked as long as its details are shown.
+  const clear = () => {
+    picture.classList.remove("selecting");
+    onSelect(null);
+  };
   parts.forEach((part, index) => {
     part.dot.addEventListener("pointerenter", () => show(index));
     part.dot.addEventListener("focus", () => show(index));
     part.dot.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") clear();
       const next = neighbour(layout, index, event.key);
       if (next === null) return;
       event.preventDefault();
@@ -148,10 +163,6 @@ function addSelection(picture, parts, layout, onSelect) {
       parts[next].dot.focus();
     });
   });
-  picture.addEventListener("pointerleave", () => {
-    if (!picture.contains(document.activeElement)) picture.classList.remove("selecting");
-  });
-  picture.addEventListener("focusout", () => picture.classList.remove("selecting"));
 }
 
 /** Returns the circle that an arrow key leads to, the same one at a border, or null for other keys. */

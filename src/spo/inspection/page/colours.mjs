@@ -9,6 +9,16 @@ export function rankActions(probabilities) {
   return probabilities.map((_, action) => action).sort((a, b) => probabilities[b] - probabilities[a] || a - b);
 }
 
+/** Returns action -> class of its colour. Few actions keep their colours over all steps; of many, the likeliest have one. */
+export function actionColours(probabilities) {
+  return colourClasses(hasFixedColours(probabilities.length) ? probabilities.map((_, action) => action) : rankActions(probabilities));
+}
+
+/** Returns true if every action has a colour of its own. */
+export function hasFixedColours(numActions) {
+  return numActions <= NUM_COLOURS;
+}
+
 /** Returns first action -> class of its colour. The heaviest actions, which come first, get a colour of their own. */
 export function colourClasses(ranked) {
   return new Map(ranked.map((first, rank) => [first, rank < NUM_COLOURS ? `colour-${rank}` : "colour-other"]));

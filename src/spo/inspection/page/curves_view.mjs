@@ -3,13 +3,13 @@
 import { svg } from "./dom.mjs";
 import { number } from "./words.mjs";
 
-const ROW = 46;
+const ROW = 60;
 
-/** Returns a picture with three rows: effective particles, live particles, different first actions. */
+/** Returns a picture with three rows: effective particles, particles still running, different first actions. */
 export function drawCurves(search, place) {
   const rows = [
     ["effective", "particles", search.ess, search.num_particles],
-    ["live", "particles", search.live, search.num_particles],
+    ["particles", "still running", search.live, search.num_particles],
     ["different", "first actions", search.root_actions, Math.max(...search.root_actions, 1)],
   ];
   const height = rows.length * ROW + 4;
@@ -18,12 +18,13 @@ export function drawCurves(search, place) {
     "aria-label": rows.map(([first, second, values]) => `${first} ${second}: ${values.map(number).join(", ")}`).join(". "),
   });
   rows.forEach(([first, second, values, most], row) => {
-    const bottom = (row + 1) * ROW - 4;
-    const y = (value) => bottom - 2 - ((ROW - 22) * (value ?? 0)) / most;
+    const bottom = (row + 1) * ROW - 6;
+    const middle = bottom - (ROW - 12) / 2;
+    const y = (value) => bottom - 3 - ((ROW - 34) * (value ?? 0)) / most;
     const points = values.map((value, depth) => `${place.x[depth].toFixed(1)},${y(value).toFixed(1)}`);
     picture.append(
-      svg("text", { class: "name", x: 4, y: bottom - 16 }, first),
-      svg("text", { class: "name", x: 4, y: bottom - 4 }, second),
+      svg("text", { class: "name", x: 4, y: middle - 2 }, first),
+      svg("text", { class: "name", x: 4, y: middle + 11 }, second),
       svg("line", { class: "base", x1: place.x[0] - 8, x2: place.x[place.x.length - 1] + 8, y1: bottom, y2: bottom }),
       svg("polyline", { class: `curve row-${row}`, points: points.join(" ") }),
     );

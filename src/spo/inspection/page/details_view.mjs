@@ -18,12 +18,13 @@ export function describeCircle(search, actions, circle) {
   }
   const particle = circle.members[0];
   const end = circle.justEnded ? ", the episode ends" : "";
+  const value = circle.ended ? "" : `, value ${number(search.particle_value[circle.depth][particle])}`;
   return `particle at depth ${circle.depth + 1}, action ${actionName(actions, search.action[circle.depth][particle])}: `
-    + `weight ${percent(circle.weight)}, value ${number(search.particle_value[circle.depth][particle])}${end}`;
+    + `weight ${percent(circle.weight)}${value}${end}`;
 }
 
-/** Returns the details of a circle. `picture` is an element, or null. */
-export function drawDetails(search, actions, circle, picture) {
+/** Returns the details of a circle. `picture` is an element, or null; `howEnded` is the end in words, or null. */
+export function drawDetails(search, actions, circle, picture, howEnded) {
   const particle = heaviest(search, circle);
   const heading = search.kind === "tree" ? "One state of the tree"
     : circle.members.length > 1 ? `${circle.members.length} particles that began with ${firstName(search, actions, circle)}`
@@ -31,7 +32,10 @@ export function drawDetails(search, actions, circle, picture) {
   const notes = [];
   if (circle.members.length > 1) notes.push(`Together they weigh ${percent(circle.weight)}. Below is the heaviest of them.`);
   if (!circle.lives) notes.push("This line died out: no particle of the result descends from it.");
-  if (circle.ended) notes.push("The episode has ended on this path: nothing is imagined after the end.");
+  if (circle.ended) {
+    const how = howEnded ? ` (${howEnded})` : "";
+    notes.push(circle.justEnded ? `The episode ends here${how}.` : `The episode has ended on this path${how}: nothing is imagined after the end.`);
+  }
   return element("div", { class: "details-body" },
     element("h3", {}, heading),
     notes.map((note) => element("p", { class: "note" }, note)),
@@ -43,8 +47,9 @@ function pathTable(search, actions, depth, particle) {
   const path = pathTo(search, depth, particle);
   const rows = path.map((index, at) => {
     const waits = at > 0 && search.ended[at - 1][path[at - 1]];
+    const value = search.ended[at][index] ? "–" : number(search.particle_value[at][index]);
     return [String(at + 1), waits ? "(ended)" : actionName(actions, search.action[at][index]),
-      number(search.reward[at][index]), number(search.particle_value[at][index]), percent(search.weight[at][index])];
+      waits ? "–" : number(search.reward[at][index]), value, percent(search.weight[at][index])];
   });
   const total = path.reduce((sum, index, at) => sum + (search.reward[at][index] ?? 0), 0);
   return element("div", {},

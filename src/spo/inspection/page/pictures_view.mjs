@@ -41,6 +41,13 @@ export function describeCube(size, cells) {
   return done.length === 6 ? "solved cube" : `cube with ${done.length} of 6 faces of one colour`;
 }
 
+/** Returns if the puzzle of a picture is solved, or null if the picture does not show it. */
+export function isSolved(picture) {
+  if (picture?.kind === "cube") return describeCube(picture.size, picture.cells) === "solved cube";
+  if (picture?.kind === "sokoban") return !picture.cells.includes("4");
+  return null;
+}
+
 function drawBoard({ size, cells }, label) {
   const drawing = svg("svg", { class: "picture board", viewBox: `0 0 ${10 * size} ${10 * size}`, role: "img",
     "aria-label": label });

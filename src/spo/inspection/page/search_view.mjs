@@ -1,13 +1,13 @@
 // Draws one decision: the search, its diagnostics, the policy and the details of what is pointed at.
 
 import { drawCircles, scrolling } from "./circles_view.mjs";
-import { colourClasses, rankActions } from "./colours.mjs";
+import { actionColours, colourClasses } from "./colours.mjs";
 import { drawCurves } from "./curves_view.mjs";
 import { describeCircle, drawDetails, firstName, pictureOf, placeOf } from "./details_view.mjs";
 import { element, replace } from "./dom.mjs";
 import { layoutGenealogy, rankFirstActions } from "./genealogy.mjs";
-import { invitation, legend } from "./guide.mjs";
-import { drawPicture } from "./pictures_view.mjs";
+import { drawLegend, invitation } from "./guide.mjs";
+import { drawPicture, isSolved } from "./pictures_view.mjs";
 import { drawPolicy } from "./policy_view.mjs";
 import { layoutTree } from "./tree.mjs";
 import { actionName, count, whyChosen } from "./words.mjs";
@@ -15,7 +15,7 @@ import { actionName, count, whyChosen } from "./words.mjs";
 /**
  * Returns the panel of a decision.
  *
- * options: {decision, actions, pictures, width, title, ranking, play, askPicture}; `ranking` holds the probabilities
+ * options: {decision, actions, method, pictures, width, title, ranking, play, askPicture}; `ranking` holds the probabilities
  * whose order decides the colours of discrete actions, so that two panels agree. `play(action)` and
  * `askPicture(search_id, place)` are given on the live page only.
  */
@@ -23,17 +23,17 @@ export function drawDecision(options) {
   const { decision, actions, width, title, play } = options;
   const { search } = decision;
   const ranking = options.ranking ?? decision.policy.after;
-  const colours = actions.kind === "discrete" && ranking ? colourClasses(rankActions(ranking)) : null;
+  const colours = actions.kind === "discrete" && ranking ? actionColours(ranking) : null;
   const view = search === null ? null : search.kind === "tree" ? viewOfTree(search, actions, colours) : viewOfParticles(search, actions, colours);
   return element("section", { class: "decision" },
     title ? element("h2", {}, title) : null,
     element("div", { class: "why" }, element("h3", {}, "Why this action?"),
-      element("p", {}, whyChosen(decision, actions).join(" "))),
+      whyChosen(decision, actions, options.method).filter(Boolean).map((text) => element("p", {}, text))),
     element("div", { class: "columns" },
-      view ? drawSearch(options, view, width) : null,
       element("div", { class: "policy-panel" },
         element("h3", {}, search ? "Policy before and after the search" : "Policy"),
-        drawPolicy(decision, actions, colours ?? new Map(), play))));
+        drawPolicy(decision, actions, colours ?? new Map(), play)),
+      view ? drawSearch(options, view, width) : null));
 }
 
 function viewOfParticles(search, actions, colours) {
@@ -80,25 +80,40 @@ function drawSearch(options, view, width) {
   const { search } = decision;
   const details = element("div", { class: "details", "aria-live": "polite" },
     element("p", { class: "note" }, invitation(search)));
+  // Room for the longest path, so that the page does not grow when a circle is pointed at.
+  details.style.minHeight = `${290 + 26 * view.numDepths}px`;
   const select = (circle) => showDetails(details, options, circle);
   const { picture, place } = drawCircles({
     ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
   });
   const charts = [picture];
   if (search.kind === "particles") charts.push(drawCurves(search, place));
-  return element("div", { class: "search-panel" },
+  return [element("div", { class: "search-panel" },
     element("h3", {}, view.heading),
-    element("p", { class: "note" }, legend(search)),
+    drawLegend(search, view.layout, actions, commonEnd(search, view.layout, options.pictures)),
     scrolling(element("div", {}, charts)),
-    search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null,
-    details);
+    search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null), details];
+}
+
+/** Returns how a circle's episode ended in words, or null where its picture does not tell. */
+function howEnded(search, circle, pictures) {
+  const name = pictureOf(search, circle);
+  const solved = circle.ended && name !== null ? isSolved(pictures[name]) : null;
+  return solved === null ? null : solved ? "solved" : "not solved";
+}
+
+/** Returns how all episodes in a picture ended if they ended alike, or null. */
+function commonEnd(search, layout, pictures) {
+  const ends = new Set(layout.circles.filter((circle) => circle.justEnded).map((circle) => howEnded(search, circle, pictures)));
+  return ends.size === 1 ? [...ends][0] : null;
 }
 
 function effectiveNote(search) {
   const last = search.ess[search.horizon - 1];
   return `Effective particles (ESS): how many equally heavy particles would carry as much information. At the last depth `
-    + `${Math.round(10 * last) / 10} of ${search.num_particles}. When the number is small, resampling moves the work to `
-    + "the futures that matter.";
+    + `${Math.round(10 * last) / 10} of ${search.num_particles}. `
+    + (search.resampled.some(Boolean) ? "When the number is small, resampling moves the work to the futures that matter."
+      : "When the number is small, few futures decide.");
 }
 
 let asked = 0;
@@ -106,6 +121,10 @@ let asked = 0;
 function showDetails(place, options, circle) {
   const { decision, actions, pictures, askPicture } = options;
   const { search } = decision;
+  if (circle === null) {
+    replace(place, element("p", { class: "note" }, invitation(search)));
+    return;
+  }
   const name = pictureOf(search, circle);
   const frame = element("div", { class: "state-of-particle" });
   if (name !== null && pictures[name]) frame.append(drawPicture(pictures[name], "state that was reached"));
@@ -115,5 +134,5 @@ function showDetails(place, options, circle) {
       if (mine === asked && answer.picture) frame.append(drawPicture(answer.picture, "state that was reached"));
     }).catch(() => {});
   }
-  replace(place, drawDetails(search, actions, circle, frame));
+  replace(place, drawDetails(search, actions, circle, frame, howEnded(search, circle, pictures)));
 }

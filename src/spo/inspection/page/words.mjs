@@ -35,56 +35,90 @@ export function count(amount, word) {
   return `${amount} ${word}${amount === 1 ? "" : "s"}`;
 }
 
-const READOUTS = {
-  all_depths: " (the mean over all depths)",
-  mean_returns: " (by the mean return of the particles that began with each action)",
+/** Returns a value estimate. All have the same number of decimals, so that 1 and 0.994 can be compared at a glance. */
+export function figure(value) {
+  if (value === null || value === undefined) return "–";
+  return Math.abs(value) < 100 ? minus(value.toFixed(3)) : number(value);
+}
+
+const SHARES = {
+  last: "its share of the weight at the last depth",
+  all_depths: "its share of the weight, mean over all depths",
+  mean_returns: "its share by the mean return of the particles that began with it",
 };
 
-/** Returns the sentences that say why the action of a decision was chosen. */
-export function whyChosen(decision, actions) {
-  const { search, policy } = decision;
+/**
+ * Returns two paragraphs: why the action of a decision was chosen, and what the search did (empty without a search).
+ * `method` is that of the document.
+ */
+export function whyChosen(decision, actions, method = null) {
+  const { search } = decision;
+  const chosen = decision.policy.kind === "continuous" ? whyContinuous(decision, actions) : whyDiscrete(decision, actions);
+  if (!search) return [chosen, ""];
+  return [chosen, (search.kind === "particles" ? particleSentences(decision, actions, method) : treeSentences(search)).join(" ")];
+}
+
+function whyDiscrete({ search, policy, action, settings }, actions) {
+  const name = actionName(actions, action);
+  const before = policy.before?.[action];
+  const shares = search ? policy.after : policy.before;
+  if (!shares) return `${name} was chosen.`;
+  const share = !search ? "its share by the policy network"
+    : search.kind === "particles" ? SHARES[settings.readout] ?? "its share of the weight" : "its share after the search";
+  const best = shares.indexOf(Math.max(...shares));
+  const isBest = shares[action] >= shares[best] - 1e-9;
+  const sentences = [settings.greedy
+    ? `${name} was chosen: it has the largest share. It is ${percent(shares[action])} (${share}).`
+    : `${name} was chosen. Drawn at random: its chance was ${percent(shares[action])} (${share}).`];
+  if (!isBest && !settings.greedy) sentences.push(`The likeliest was ${actionName(actions, best)} with ${percent(shares[best])}.`);
+  if (search && before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
+  return sentences.join(" ");
+}
+
+function whyContinuous(decision, actions) {
   const name = actionName(actions, decision.action);
-  const how = decision.settings.greedy ? "It is the most likely action." : "Actions are drawn at random with these shares as probabilities.";
-  if (policy.kind === "continuous") return whyContinuous(decision, name);
-  const before = policy.before?.[decision.action];
-  if (!search) {
-    if (before === undefined) return [`${name} was chosen.`];
-    return [`${name} was chosen. The policy network gives it ${percent(before)}. ${how}`];
-  }
-  const after = policy.after[decision.action];
-  const rank = policy.after.filter((share) => share > after + 1e-9).length;
-  const place = rank === 0 ? "the largest share" : `the ${ordinal(rank + 1)} largest share`;
-  const sentences = [search.kind === "particles"
-    ? `${name} was chosen: ${percent(after)} of the weight is on particles that began with it, ${place}${READOUTS[decision.settings.readout] ?? ""}.`
-    : `${name} was chosen: after the search its share is ${percent(after)}, ${place}.`];
-  if (before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
-  sentences.push(how);
-  return sentences.concat(search.kind === "particles" ? particleSentences(search) : treeSentences(search));
-}
-
-function ordinal(place) {
-  const ending = place % 100 >= 11 && place % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[place % 10] ?? "th";
-  return `${place}${ending}`;
-}
-
-function whyContinuous(decision, name) {
   const how = decision.settings.greedy ? "the most likely one" : "drawn at random by their weights";
-  if (!decision.search) return [`${name} was chosen by the policy network.`];
-  if (decision.search.kind === "tree") return [`${name} was chosen among the sampled actions by their visits.`];
-  return [`${name} was chosen among the first actions of the particles: ${how}.`, ...particleSentences(decision.search)];
+  if (!decision.search) return `${name} was chosen by the policy network.`;
+  if (decision.search.kind === "tree") return `${name} was chosen among the sampled actions by their visits.`;
+  return `${name} was chosen among the first actions of the particles: ${how}.`;
 }
 
-function particleSentences(search) {
+function particleSentences(decision, actions, method) {
+  const { search } = decision;
   const last = search.horizon - 1;
   const ended = search.num_particles - search.live[last];
-  const sentences = [];
-  if (ended > 0) sentences.push(`${count(ended, "particle")} of ${search.num_particles} reached the end of the episode.`);
-  const resamples = search.resampled.filter(Boolean).length;
-  sentences.push(resamples === 0
-    ? "The particles were not resampled: they only gained and lost weight."
-    : `The particles were resampled ${resamples === 1 ? "once" : `${resamples} times`}.`);
+  const sentences = [firstActionSentence(search, actions, method)];
+  if (ended > 0) sentences.push(`${ended} of ${count(search.num_particles, "particle")} reached the end of the episode.`);
+  sentences.push(resampleSentence(decision, method));
   if (!search.valid) sentences.push("The search met an undefined number (NaN): its result is not valid.");
   return sentences;
+}
+
+/** Returns how the first actions were picked. */
+export function firstActionSentence(search, actions, method) {
+  if (actions.kind !== "discrete" || !method?.num_root_candidates) {
+    return "Each particle drew its first action by the policy network's probabilities.";
+  }
+  const different = new Set(search.action[0]).size;
+  const each = search.num_particles / different;
+  const share = Number.isInteger(each) ? `each is tried by ${count(each, "particle")}` : `${search.num_particles} particles share them`;
+  return `${count(different, "different first action")} ${different === 1 ? "was" : "were"} drawn by the policy network's probabilities, and ${share}.`;
+}
+
+/** Returns if the particles were resampled, and why not. */
+export function resampleSentence({ search, settings }, method) {
+  const resamples = search.resampled.filter(Boolean).length;
+  if (resamples > 0) return `The particles were resampled ${resamples === 1 ? "once" : `${resamples} times`}.`;
+  const period = settings.resample_period;
+  const only = "they only gained and lost weight.";
+  if (period === null) return `Resampling is off: ${only}`;
+  if (period >= search.horizon) {
+    return `Particles are resampled every ${count(period, "depth")}, and this search is ${search.horizon} deep: ${only}`;
+  }
+  if (method?.ess_threshold) {
+    return `The weight stayed spread over more than ${percent(method.ess_threshold)} of the particles, so they were not resampled.`;
+  }
+  return `The particles were not resampled: ${only}`;
 }
 
 function treeSentences(search) {
