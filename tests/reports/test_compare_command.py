@@ -127,7 +127,7 @@ EXPERIMENTS = {
     "spo train paper/boxoban --network.channels 32 64 --network.dtype bfloat16": dataclasses.replace(
         presets.get("paper/boxoban"), network=NetworkConfig(channels=(32, 64), dtype="bfloat16")
     ),
-    "spo train --task tiny/chain --steps 20000": dataclasses.replace(
+    "spo train default --task tiny/chain --steps 20000": dataclasses.replace(
         _DEFAULT, task="tiny/chain", task_options={}, steps=2e4, network=NetworkConfig()
     ),
     "spo train paper/rubiks_cube --task.time-limit-is-termination --seed 3": dataclasses.replace(

@@ -399,7 +399,7 @@ def test_options_are_given_to_functions_and_refused_for_objects():
         ),
         (["--task", name("needs_a_length")], "--task.length"),
         (["--task", name("corridor"), "--task.lenght", "5"], "--task.lenght"),
-        (["--task", name("corridor"), "--task.length", "abc"], "--task.length"),
+        (["--task", name("corridor"), "--task.length", "abc"], "length must be a whole number, got 'abc'"),
         (["--task", "no_such_module:make"], "There is no module 'no_such_module'"),
     ],
 )
