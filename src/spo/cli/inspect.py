@@ -72,7 +72,7 @@ def load_subject(chosen: "InspectOptions", other_task_options: dict[str, Any]) -
     subject = Subject(dataclasses.replace(experiment, evaluation=evaluation), select_seed(learner, chosen.member))
     check_variant(trained, experiment, subject.task)
     return subject, Origin(
-        Path(chosen.run).resolve().name, origin.which, origin.env_steps[chosen.member], chosen.member
+        Path(chosen.run).absolute().name, origin.which, origin.env_steps[chosen.member], chosen.member
     )
 
 

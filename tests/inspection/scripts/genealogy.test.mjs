@@ -8,7 +8,7 @@ const { firstActions, layoutGenealogy, MOST_ROWS, OTHERS, pathTo, rankFirstActio
   await import(new URL("genealogy.mjs", page));
 const { rankActions } = await import(new URL("colours.mjs", page));
 const { layoutTree, MOST_NODES, pathToNode } = await import(new URL("tree.mjs", page));
-const { neighbour, placement, radius } = await import(new URL("circles_view.mjs", page));
+const { largestRadius, neighbour, placement, radius } = await import(new URL("circles_view.mjs", page));
 
 // Particles 0 and 1 begin with action 5, particle 2 with action 3. After depth 0 a resample copies 1 twice and drops 0.
 const search = {
@@ -127,4 +127,15 @@ test("of a large tree the most visited states are shown, with their parents", ()
   assert.equal(circles.length, MOST_NODES - 1);
   assert.equal(hidden, count - MOST_NODES);
   for (const circle of circles) assert.ok(circle.parent === -1 || circles[circle.parent].depth === circle.depth - 1);
+});
+
+test("neighbours do not touch, and circles with room are large", () => {
+  const place = (rows, weights) => rows.map((row, index) => ({ depth: 0, row, weight: weights[index], justEnded: false }));
+  const close = largestRadius(place([0, 1], [0.5, 0.5]), 20);
+  assert.ok(2 * radius(0.5, close) <= 20, close);
+  const light = largestRadius(place([0, 1], [1, 0]), 20);
+  assert.ok(radius(1, light) + radius(0, light) <= 20, light);
+  assert.equal(largestRadius(place([0, 4], [0.9, 0.1]), 20), 20);
+  const ended = place([0, 1], [0.5, 0.5]).map((circle) => ({ ...circle, justEnded: true }));
+  assert.ok(largestRadius(ended, 20) < close);
 });

@@ -7,6 +7,7 @@ const LARGEST_RADIUS = 20;
 const LARGEST_ROW = 30;
 const LETTER = 8;
 const SMALLEST_RADIUS = 2.5;
+const DIAMOND = 4;
 
 /**
  * Returns a picture of circles.
@@ -50,14 +51,33 @@ export function placement(layout, numDepths, resampled, width, rootRow) {
   const y = (row) => MARGIN.top + LARGEST_RADIUS / 2 + (row + 0.5) * rowHeight;
   const height = MARGIN.top + LARGEST_RADIUS + layout.numRows * rowHeight + MARGIN.bottom;
   const root = { x: 26, y: y(rootRow ?? (layout.numRows - 1) / 2) };
-  // Circles and the diamonds around them stay within their row, as long as the rows leave room.
-  const largest = Math.max(6, Math.min(LARGEST_RADIUS, rowHeight / 2 - 4.5));
+  const largest = largestRadius(layout.circles, rowHeight);
   return { x, y, root, rowHeight, largest, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2)) };
 }
 
 /** Returns the radius of a circle whose area is in proportion to the weight. */
 export function radius(weight, largest = LARGEST_RADIUS) {
   return Math.max(SMALLEST_RADIUS, largest * Math.sqrt(Math.max(0, weight)));
+}
+
+/** Returns the radius of weight 1 with which neighbours and their diamonds do not touch, as long as rows leave room. */
+export function largestRadius(circles, rowHeight) {
+  const columns = new Map();
+  for (const circle of circles) columns.set(circle.depth, [...(columns.get(circle.depth) ?? []), circle]);
+  let largest = LARGEST_RADIUS;
+  for (const column of columns.values()) {
+    column.sort((a, b) => a.row - b.row);
+    for (let index = 1; index < column.length; index++) {
+      const pair = [column[index - 1], column[index]];
+      const room = (pair[1].row - pair[0].row) * rowHeight - 2 - DIAMOND * pair.filter((circle) => circle.justEnded).length;
+      const heavy = pair.map((circle) => Math.sqrt(Math.max(0, circle.weight)));
+      // A radius that is raised to the smallest one takes its room from the other's.
+      const one = (room - SMALLEST_RADIUS) / Math.max(...heavy, 1e-9);
+      const both = room / Math.max(heavy[0] + heavy[1], 1e-9);
+      largest = Math.min(largest, one, both);
+    }
+  }
+  return Math.max(6, largest);
 }
 
 function drawDepths(place, numDepths, resampled) {
@@ -88,10 +108,12 @@ function drawRoot(place) {
 
 function drawLabels(options, place) {
   const group = svg("g", { class: "labels", "aria-hidden": "true" });
+  const rows = options.layout.circles.filter((circle) => circle.depth === 0).map((circle) => circle.row);
   for (const { row, text, first } of options.labels) {
+    const onLine = rows.some((other) => Math.abs(other - row) < 0.4);
     group.append(svg("text", {
       class: options.classes.get(first), x: place.x[0] - place.largest - 6,
-      y: place.y(row) + (Number.isInteger(row) ? -4 : 4),
+      y: place.y(row) + (onLine ? -4 : 4),
       "text-anchor": "end",
     }, text));
   }
@@ -123,7 +145,7 @@ function drawCircle(circle, layout, place, classes) {
 
 /** Returns a diamond: the episode ends here. */
 function endMark(x, y, r) {
-  const d = r + 4;
+  const d = r + DIAMOND;
   return svg("path", { class: "end", d: `M${x - d},${y}L${x},${y - d}L${x + d},${y}L${x},${y + d}Z` });
 }
 

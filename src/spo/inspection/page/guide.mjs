@@ -97,10 +97,10 @@ export function drawLegend(search, layout, actions, howEnded) {
     [sizes(), isTree ? "larger: visited more often" : "larger: more weight"],
     some((circle) => !circle.lives) ? [line("died"), "died out: no particle of the result descends from it"] : null,
     some((circle) => circle.justEnded) ? [diamond(), `the episode ends here${howEnded ? `: ${howEnded}` : ""}`] : null,
-    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), "after the end: keeps its weight"] : null,
+    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), isTree ? "after the end" : "after the end: keeps its weight"] : null,
     !isTree && search.resampled.slice(0, -1).some(Boolean) ? [shade(), "particles are resampled"] : null,
     actions.kind === "discrete" && hasFixedColours(actions.names.length)
-      ? null : [disc(), "blue: the first action with the most weight in this step"],
+      ? null : [disc(), "blue: the likeliest first action in this step"],
   ];
   return element("ul", { class: "legend" }, items.filter(Boolean).map(([sign, text]) => element("li", {}, sign, text)));
 }

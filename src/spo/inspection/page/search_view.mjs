@@ -81,7 +81,7 @@ function drawSearch(options, view, width) {
   const details = element("div", { class: "details", "aria-live": "polite" },
     element("p", { class: "note" }, invitation(search)));
   // Room for the longest path, so that the page does not grow when a circle is pointed at.
-  details.style.minHeight = `${290 + 26 * view.numDepths}px`;
+  details.style.minHeight = `${(search.picture !== null || options.askPicture ? 290 : 150) + 26 * view.numDepths}px`;
   const select = (circle) => showDetails(details, options, circle);
   const { picture, place } = drawCircles({
     ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
