@@ -46,6 +46,15 @@ test("the reason of a choice names shares before and after, resamples and ends",
   assert.ok(greedy.includes("the largest share") && !greedy.includes("random"), greedy);
 });
 
+test("the reason of a tree search promises no draw", () => {
+  const decision = { action: 0, settings: { greedy: false }, policy: { kind: "discrete", before: [0.5, 0.5], after: [0.25, 0.75] },
+    search: { kind: "tree", parent: [-1, 0] } };
+  const [chosen, tree] = whyChosen(decision, { kind: "discrete", names: ["left", "right"] });
+  assert.ok(chosen.startsWith("left was chosen: its share after the search is 25 %. The likeliest was right with 75 %."), chosen);
+  assert.ok(!chosen.includes("random"), chosen);
+  assert.equal(tree, "The tree has 2 states.");
+});
+
 test("the reason names the first actions and why nothing was resampled", () => {
   const search = { kind: "particles", num_particles: 4, horizon: 4, live: [4, 4, 4, 4], resampled: [false, false, false, false],
     valid: true, action: [[0, 0, 1, 1]] };

@@ -63,11 +63,11 @@ function whyDiscrete({ search, policy, action, settings }, actions) {
   const before = policy.before?.[action];
   const shares = search ? policy.after : policy.before;
   if (!shares) return `${name} was chosen.`;
-  const share = !search ? "its share by the policy network"
-    : search.kind === "particles" ? SHARES[settings.readout] ?? "its share of the weight" : "its share after the search";
+  const share = search ? SHARES[settings.readout] ?? "its share of the weight" : "its share by the policy network";
   const best = shares.indexOf(Math.max(...shares));
   const isBest = shares[action] >= shares[best] - 1e-9;
-  const sentences = [settings.greedy
+  // Not every tree search draws its action from the shares: Gumbel AlphaZero takes the best of its own samples.
+  const sentences = [search?.kind === "tree" ? `${name} was chosen: its share after the search is ${percent(shares[action])}.` : settings.greedy
     ? `${name} was chosen: it has the largest share. It is ${percent(shares[action])} (${share}).`
     : `${name} was chosen. Drawn at random: its chance was ${percent(shares[action])} (${share}).`];
   if (!isBest && !settings.greedy) sentences.push(`The likeliest was ${actionName(actions, best)} with ${percent(shares[best])}.`);
