@@ -241,6 +241,7 @@ def make_call(rng: random.Random, folder: Path) -> tuple[str, Callable[[], Any]]
 def _make_search(rng: random.Random, as_policy: bool) -> tuple[str, Callable[[], Any]]:
     import jax
     import jax.numpy as jnp
+    import mctx
 
     from spo import search
 
@@ -253,7 +254,7 @@ def _make_search(rng: random.Random, as_policy: bool) -> tuple[str, Callable[[],
         del params, key, action
         zeros = jnp.zeros(2)
         named = {"reward": zeros, "discount": zeros + 1, "prior_logits": jnp.zeros((2, 3)), "value": zeros}
-        return types.SimpleNamespace(**named), embedding
+        return mctx.RecurrentFnOutput(**named), embedding
 
     root: Any = search.Root(jnp.zeros((2, 3)), jnp.zeros(2), jnp.zeros((2, 1)))
     given: dict[str, Any] = {"num_particles": 4, "horizon": 2, "temperature": 1.0}

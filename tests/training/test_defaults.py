@@ -37,6 +37,12 @@ def test_sizes_stay_near_those_of_the_table():
         assert 24 <= sizes.rollout_length <= 40 or steps < 50 * 16 * 32
 
 
+@pytest.mark.parametrize("steps", [..., "many", 0, float("nan"), True], ids=str)
+def test_wrong_steps_get_a_sentence(steps):
+    with pytest.raises(ValueError, match="steps must be a number between 1 and 1e15"):
+        choose_experiment("tiny/chain", steps=steps)
+
+
 def test_steps_are_chosen_if_none_are_asked_for():
     assert choose_experiment("tiny/chain", "ppo").steps > choose_experiment("tiny/chain", "spo").steps
     assert choose_experiment("tiny/chain", "spo", on_gpu=True).steps > choose_experiment("tiny/chain", "spo").steps

@@ -23,11 +23,12 @@ from spo.algorithms.sampled_alphazero import SampledAlphaZeroConfig
 from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.algorithms.vmpo import VMPOConfig
+from spo.checks import check_value
 from spo.environments.own import is_own
 from spo.networks.config import NetworkConfig
 from spo.networks.grids import is_board, is_picture, is_small
 from spo.reports.runs import flatten
-from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
+from spo.training.experiment import EvaluationConfig, Experiment, NumSteps, ScalingConfig
 from spo.types import DiscreteActions, Environment
 
 #: Iterations that a run has at least, if its steps allow it.
@@ -191,6 +192,8 @@ def choose_experiment(
       environment: the environment, if its name can't make it.
       on_gpu: settings for a GPU; None: if JAX uses one.
     """
+    if steps is not None:
+        check_value("steps", steps, NumSteps)
     options = task_options or {}
     environment, time_limit = _describe_task(task, options, environment)
     facts = make_facts(environment, time_limit, on_gpu)
