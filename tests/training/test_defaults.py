@@ -39,7 +39,7 @@ def test_sizes_stay_near_those_of_the_table():
 
 @pytest.mark.parametrize("steps", [..., "many", 0, float("nan"), True], ids=str)
 def test_wrong_steps_get_a_sentence(steps):
-    with pytest.raises(ValueError, match="steps must be a number between 1 and 1e15"):
+    with pytest.raises(ValueError, match="steps must be a number"):
         choose_experiment("tiny/chain", steps=steps)
 
 
