@@ -128,7 +128,7 @@ def test_inspect_writes_a_page_with_another_search_budget(run: Path, capsys, tmp
     assert f"Wrote {out}" in answer.out
     data = re.search(r'id="document">(.*?)</script>', out.read_text("utf-8"), re.DOTALL)
     document = json.loads(data[1])
-    assert (document["run"]["name"], document["run"]["member"], document["seed"]) == (str(run), 1, 5)
+    assert (document["run"]["name"], document["run"]["member"], document["seed"]) == (run.name, 1, 5)
     search = document["steps"][0]["decision"]["search"]
     assert (search["num_particles"], search["horizon"]) == (4, 3)
     assert document["settings"]["horizon"] == 3
