@@ -1,4 +1,4 @@
-"""Writes the tables between marks in docs/performance.md and README.md from the files under results/.
+"""Writes the tables between marks in README.md and two pages of docs/ from the files under results/.
 
 python tools/performance_tables.py            # rewrite
 python tools/performance_tables.py --check    # fail if a page and the files differ
@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "results" / "benchmarks"
 RUNS = ROOT / "results" / "runs"
 README = ROOT / "README.md"
+LIVE = ROOT / "docs" / "inspect_live.md"
 SPEED = "env_steps_per_second"
 #: Condition of a row in the README's table, by algorithm and task.
 CONDITIONS = {
@@ -240,6 +241,15 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
         ],
     ),
 }
+#: Columns of the page LIVE.
+LATENCY: Columns = [
+    ("agent", "agent"),
+    ("particles", "num_particles"),
+    ("horizon", "horizon"),
+    ("median, ms", "milliseconds"),
+    ("95 % within, ms", "milliseconds_95"),
+    ("search alone, ms", "search_milliseconds"),
+]
 #: Tables whose rows come from runs: the folder of a run has its settings and its commit.
 SOURCES_ELSEWHERE = {"h200/cube_runs"}
 
@@ -314,9 +324,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page and the files differ")
     check = parser.parse_args().check
+    latency = stored("cpu/inspect")
     pages = {
         PAGE: written(PAGE.read_text()),
         README: replace(README.read_text(), "training", headline(training("h200"))),
+        LIVE: replace(LIVE.read_text(), "latency", table(latency, LATENCY) + sources(latency)),
     }
     for path, text in pages.items():
         if not check:
