@@ -19,6 +19,7 @@ pytest.importorskip("flax")
 
 from inspection.browser import open_browser
 from inspection.browser import open_page as open_tab
+from inspection.serving import serving
 from inspection.subjects import make_subject
 from inspection.test_server import open_page, post
 from spo.inspection.episode import Origin, record_episode
@@ -33,14 +34,8 @@ ORIGIN = Origin("runs/x", "best", 100)
 def live_server(seed: int = 0) -> Iterator[Server]:
     subject = make_subject()
     server = Server(lambda: Session(subject, ORIGIN, seed), is_compiling=lambda: subject.compiling)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def without_times(step: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("flax")
 
+from inspection.serving import serving
 from spo.inspection import guarding
 from spo.inspection.protocol import MAX_REQUEST
 from spo.inspection.server import LIMITS, Gate, Limits, Server, serve
@@ -51,14 +52,8 @@ class StubSession:
 @contextlib.contextmanager
 def running(limits: Limits = LIMITS, **options: Any) -> Iterator[Server]:
     server = Server(StubSession, limits=limits, **options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

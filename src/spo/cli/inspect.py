@@ -23,32 +23,17 @@ INSPECT_WITHOUT_RUN = (
 
 def inspect(*arguments: str) -> None:
     """Write or serve a page that shows how a saved run decides: `spo inspect RUN`, or `spo inspect RUN --serve`."""
-    import tyro
-
+    from spo import files
     from spo.checks import Port, PositiveInt, Seed, check_value
-    from spo.cli import options
-    from spo.cli.parsing import parse
-    from spo.training.run_folder import load_experiment
+    from spo.cli.options import InspectOptions, parse_saved_run_options
 
-    run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    experiment = None if run is None else load_experiment(run)
-    rest, others = (arguments, {}) if experiment is None else options.split_other_task_options(arguments, experiment)
-    chosen = parse(
-        lambda: tyro.cli(
-            options.InspectOptions,
-            prog="spo inspect",
-            description=INSPECT_WITHOUT_RUN if run is None else "Write a page that shows how a saved run decides.",
-            default=options.make_saved_run_options(options.InspectOptions, run, experiment),
-            args=rest,
-        )
-    )
-    if run is None:
-        raise ValueError(f"Name the run first: spo inspect {chosen.run} ...")
+    description = "Write a page that shows how a saved run decides."
+    chosen, others = parse_saved_run_options(InspectOptions, "inspect", description, INSPECT_WITHOUT_RUN, arguments)
     check_value("--max-steps", chosen.max_steps, PositiveInt)
     check_value("--seed", chosen.seed, Seed)
     check_value("--port", chosen.port, Port)
-    if not chosen.serve and not chosen.out.parent.is_dir():  # before the episode is played
-        raise ValueError(f"There is no folder {chosen.out.parent}: make it, or choose another file with --out.")
+    if not chosen.serve:
+        files.check_target(chosen.out)
     subject, origin = load_subject(chosen, others)
     if chosen.serve:
         _serve(chosen, subject, origin)

@@ -19,9 +19,11 @@ from tyro.conf import Positional, arg
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
 from spo.checks import NonNegativeFloat, PositiveInt, check_fields
+from spo.cli.parsing import parse
 from spo.environments import registry
 from spo.environments.own import option_types
 from spo.training.experiment import Experiment
+from spo.training.run_folder import load_experiment
 
 #: A name from the registry, or your own: `module:function`.
 AlgorithmName = Annotated[str, arg(metavar="{" + ",".join(sorted(ALGORITHMS)) + "}|MODULE:FUNCTION")]
@@ -300,6 +302,38 @@ def make_saved_run_options(kind: type[Options], run: Path | None, experiment: Ex
         budget=_make_budget(experiment.config, policy_only=not evaluation.use_search),
         task_options=_make_task_options(experiment.task, experiment.task_options),
     )
+
+
+def parse_saved_run_options(
+    kind: type[Options], command: str, description: str, without_run: str, arguments: Sequence[str]
+) -> tuple[Options, dict[str, Any]]:
+    """Parses `spo COMMAND RUN ...`, whose options depend on the run.
+
+    Args:
+      kind: class of the options.
+      command: name of the command.
+      description: text of the help with a run.
+      without_run: text of the help without one.
+      arguments: the command line after the command's name.
+
+    Returns:
+      The options, and those of the task that the run was not trained with.
+    """
+    run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
+    experiment = None if run is None else load_experiment(run)
+    rest, others = (arguments, {}) if experiment is None else split_other_task_options(arguments, experiment)
+    chosen = parse(
+        lambda: tyro.cli(
+            kind,
+            prog=f"spo {command}",
+            description=without_run if run is None else description,
+            default=make_saved_run_options(kind, run, experiment),
+            args=rest,
+        )
+    )
+    if run is None:
+        raise ValueError(f"Name the run first: spo {command} {chosen.run} ...")
+    return chosen, others
 
 
 def _make_budget(config: Any, policy_only: bool) -> NoBudget | SearchBudget | TreeSearchBudget:

@@ -24,28 +24,12 @@ RunArgument = Annotated[Path, arg(metavar="RUN")]
 
 def evaluate(*arguments: str) -> None:
     """Evaluate a saved run, with any search budget: `spo evaluate RUN --search.horizon 8 --task.eval-scrambles 10`."""
-    import tyro
-
     from spo import files
     from spo.checks import PositiveInt, Seed, check_value
-    from spo.cli import options
-    from spo.cli.parsing import parse
-    from spo.training.run_folder import load_experiment
+    from spo.cli.options import EvaluateOptions, parse_saved_run_options
 
-    run = Path(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    experiment = None if run is None else load_experiment(run)
-    rest, others = (arguments, {}) if experiment is None else options.split_other_task_options(arguments, experiment)
-    chosen = parse(
-        lambda: tyro.cli(
-            options.EvaluateOptions,
-            prog="spo evaluate",
-            description=EVALUATE_WITHOUT_RUN if run is None else "Evaluate a saved run.",
-            default=options.make_saved_run_options(options.EvaluateOptions, run, experiment),
-            args=rest,
-        )
-    )
-    if run is None:
-        raise ValueError(f"Name the run first: spo evaluate {chosen.run} ...")
+    description = "Evaluate a saved run."
+    chosen, others = parse_saved_run_options(EvaluateOptions, "evaluate", description, EVALUATE_WITHOUT_RUN, arguments)
     check_value("--episodes", chosen.episodes, PositiveInt)
     check_value("--seed", chosen.seed, Seed)
     if chosen.out is not None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from spo import files
 from spo.installation import install_hint
 from spo.quoting import quote
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
@@ -138,8 +139,7 @@ def check_target(path: str | Path) -> None:
             f"Writing {path.name!r} needs imageio-ffmpeg, which is not installed: {install_hint('video')}. A name that "
             "ends in .gif needs nothing more."
         )
-    if not path.parent.is_dir():
-        raise ValueError(f"There is no folder {path.parent} for {path.name!r}: create it first.")
+    files.check_target(path)
 
 
 def save_animation(

@@ -22,18 +22,12 @@ EXPORT_FORMAT = "spo learner 1"
 
 def write_learner(target: Path, learner: Any, header: dict[str, Any]) -> None:
     """Writes a learner. The file appears under its name only when it is complete. Its folder must exist."""
-    check_folder(target)
+    files.check_target(target)
     arrays = {name: np.asarray(array) for name, array in named_arrays.flatten(learner).items()}
     header = {"format": EXPORT_FORMAT, **header}
     header |= {"sha256": _checksum(header, arrays)}
     with files.replacing(target) as file:
         np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
-
-
-def check_folder(target: Path) -> None:
-    """Raises ValueError if there is no folder for the file."""
-    if not target.parent.is_dir():
-        raise ValueError(f"There is no folder {target.parent} for {target.name!r}: create it first.")
 
 
 def read_header(source: Path) -> dict[str, Any]:

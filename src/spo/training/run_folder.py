@@ -381,7 +381,7 @@ def export_learner(
 ) -> None:
     """Writes the learner of a run, without its replay, to one small file from which another run can start."""
     RunFolder.open(folder)
-    exports.check_folder(Path(target))  # before a long read
+    files.check_target(Path(target))  # before a long read
     save_learner(target, *load_learner_and_origin(folder, which, message=message))
 
 
