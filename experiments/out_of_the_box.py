@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,13 +81,6 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
     from spo.training.experiment import to_json
 
     started = time.perf_counter()
-    # The final evaluation follows the stop: it gets a tenth of the time.
-    deadline = started + 0.9 * options.seconds
-
-    def stop_in_time(_metrics: dict[str, float], handle: Any) -> None:
-        if time.perf_counter() > deadline:
-            handle.stop()
-
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
@@ -96,7 +90,7 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
                 run=run,
                 algorithm=algorithm,
                 num_seeds=options.num_seeds,
-                callback=stop_in_time,
+                callback=stop_in_time(started, options.seconds),
                 progress=False,
             )
             final = [record for record in read_records(run / "metrics.jsonl") if record["kind"] == "final"]
@@ -132,6 +126,22 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
         f"{row['env_steps']:,} steps, {row['seconds']:.0f} s",
         flush=True,
     )
+
+
+def stop_in_time(started: float, seconds: float) -> Callable[[dict[str, float], Any], None]:
+    """Returns a callback that ends training where another interval would leave too little time to evaluate."""
+    deadline = started + 0.9 * seconds  # the final evaluation gets a tenth of the time
+    previous: float | None = None
+
+    def stop(_metrics: dict[str, float], handle: Any) -> None:
+        nonlocal previous
+        now = time.perf_counter()
+        interval = 0.0 if previous is None else now - previous  # the first one also compiled
+        if now + interval > deadline:
+            handle.stop()
+        previous = now
+
+    return stop
 
 
 def describe_hardware() -> str:

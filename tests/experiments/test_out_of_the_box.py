@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import out_of_the_box
 import pytest
@@ -34,3 +35,16 @@ def test_a_row_shows_score_steps_and_seconds(tmp_path: Path):
 def test_an_unknown_task_is_refused():
     with pytest.raises(SystemExit, match=r"snake is not in out_of_the_box\.toml"):
         out_of_the_box.main(out_of_the_box.Options(tasks=("snake",)))
+
+
+def test_training_stops_where_another_interval_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals of 100 s, of 300 s less a tenth: the second ends at 230 s, and a third would end after 270 s."""
+    times = iter((130.0, 230.0))
+    monkeypatch.setattr(out_of_the_box.time, "perf_counter", lambda: next(times))
+    stops = []
+    handle = SimpleNamespace(stop=lambda: stops.append(True))
+    callback = out_of_the_box.stop_in_time(0.0, 300.0)
+    callback({}, handle)
+    assert not stops
+    callback({}, handle)
+    assert stops

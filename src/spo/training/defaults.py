@@ -84,9 +84,9 @@ _TREE: dict[str, Any] = {
     "learning_rate": 1e-3,
     "num_simulations": 32,
 }
-#: Steps of a run for which none were asked, on a CPU. Searches take longer for each step.
-_STEPS = {"ppo": 1e6, "vmpo": 1e6, "mpo": 2e5}
-_STEPS_OF_SEARCH = 1e5
+#: Steps of a run for which none were asked, on a CPU. Searches take longer for each step, tree searches longest.
+_STEPS = {"ppo": 3e6, "vmpo": 3e6, "mpo": 2e5, "spo": 3e5}
+_OTHER_STEPS = 1e5
 #: A GPU has room for more environments and larger batches at once.
 _GPU_FACTOR = 32
 _GPU_STEPS_FACTOR = 50
@@ -198,7 +198,7 @@ def choose_experiment(
     environment, time_limit = _describe_task(task, options, environment)
     facts = make_facts(environment, time_limit, on_gpu)
     if steps is None:
-        steps = _STEPS.get(algorithm, _STEPS_OF_SEARCH) * (_GPU_STEPS_FACTOR if facts.on_gpu else 1)
+        steps = _STEPS.get(algorithm, _OTHER_STEPS) * (_GPU_STEPS_FACTOR if facts.on_gpu else 1)
     experiment = Experiment(
         task=task,
         task_options=options,
