@@ -13,13 +13,19 @@ def test_the_commit_is_of_the_source_and_not_of_a_project_that_it_is_installed_i
 ):
     (tmp_path / "tracked.py").touch()
     (tmp_path / "installed.py").touch()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "figures.json").touch()
     author = ["-c", "user.name=A", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "tracked.py"], [*author, "commit", "-q", "-m", "first"]):
+    for words in (["init", "-q"], ["add", "tracked.py", "results"], [*author, "commit", "-q", "-m", "first"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.delenv("SPO_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "installed.py"))
     assert provenance.git_commit() is None
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "tracked.py"))
     assert len(provenance.git_commit() or "") == 40
+    (tmp_path / "results" / "figures.json").write_text("1")
+    assert len(provenance.git_commit() or "") == 40
+    (tmp_path / "tracked.py").write_text("1")
+    assert (provenance.git_commit() or "").endswith("-dirty")
     monkeypatch.setenv("SPO_COMMIT", "0123abc")
     assert provenance.git_commit() == "0123abc"

@@ -8,18 +8,22 @@ from pathlib import Path
 def git_commit() -> str | None:
     """Returns the commit of this package's source, with "-dirty" if files have changed since, or None.
 
-    A package that is installed inside the repository of another project is not part of that repository: None. The
-    environment variable SPO_COMMIT names the commit of a copy without a repository, such as a container.
+    Files under results/ do not count, because measurements write them. A package that is installed inside the
+    repository of another project is not part of that repository: None. The environment variable SPO_COMMIT names the
+    commit of a copy without a repository, such as a container.
     """
     if named := os.environ.get("SPO_COMMIT"):
         return named
-    is_tracked = ["git", "ls-files", "--error-unmatch", Path(__file__).name]
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        tracked, commit = (
-            subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
-            for command in (is_tracked, describe)
-        )
+        if _git("ls-files", "--error-unmatch", Path(__file__).name).returncode != 0:
+            return None
+        commit = _git("rev-parse", "HEAD").stdout.strip()
+        is_changed = _git("diff", "--quiet", "HEAD", "--", ":(top)", ":(top,exclude)results").returncode != 0
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return commit.stdout.strip() or None if tracked.returncode == 0 else None
+    return f"{commit}-dirty" if is_changed else commit or None
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs git in the folder of this file."""
+    return subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
