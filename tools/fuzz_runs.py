@@ -518,6 +518,8 @@ def check_results(base: Base, run: Run) -> None:
         raise Violation("other settings")
     if run.summary not in (base.run.summary, None):
         raise Violation("other results")
+    if run.starts not in (base.run.starts, ()):
+        raise Violation("other versions or devices")
     latest = (base.folder / LATEST).read_bytes()
     num_bytes = json.loads(latest)["metrics_bytes"]
     content = (base.folder / "metrics.jsonl").read_bytes()

@@ -138,12 +138,16 @@ def finish(folder: Path, **entries: object) -> Path:
     [
         ("metrics.jsonl", b"1000", b"1001", "metrics.jsonl was changed after the run wrote it, or is damaged"),
         ("summary.json", b"0.75", b"0.85", "summary.json is damaged: delete it"),
+        ("environment.json", b"2026-03-01", b"2026-03-02", "environment.json is damaged: restore the file, or delete"),
+        ("environment.json", b"sha256", b"sha257", "environment.json is damaged: restore the file, or delete"),
     ],
 )
 def test_a_changed_digit_of_a_finished_run_is_damage(root: Path, file: str, old: bytes, new: bytes, words: str):
     """In the list of runs, and for all that compares them."""
     folder = finish(root / "new")
     assert read_overview(folder).state == "finished"
+    environment = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps(with_checksum(environment)))
     assert load_run(folder).summary == {"env_steps": 1000, "final_return": 0.8, "final_solve_rate": 0.75}
     path = folder / file
     assert old in path.read_bytes()

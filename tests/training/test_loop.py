@@ -16,6 +16,7 @@ from spo import environments
 from spo._version import __version__
 from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
+from spo.reports.runs import with_checksum
 from spo.training import checkpoints, loop
 from spo.training.loop import train
 from spo.training.records import NonFiniteError, episode_metrics
@@ -93,6 +94,8 @@ def test_summary(whole_run: Path):
 
 def test_a_run_records_versions_and_devices(whole_run: Path):
     environment = json.loads((whole_run / "environment.json").read_text())
+    assert environment == with_checksum(environment), "its checksum is right"
+    assert "sha256" in environment
     first = environment["starts"][0]
     assert first["packages"]["jax"] == jax.__version__
     assert first["platform"] == "cpu"

@@ -12,7 +12,7 @@ from spo import files
 
 Record = dict[str, Any]
 
-#: Entry of config.json and of summary.json with the SHA-256 of all other entries.
+#: Entry of config.json, environment.json and summary.json with the SHA-256 of all other entries.
 CHECKSUM = "sha256"
 #: Entry of summary.json, and of the file about the last checkpoint, with the CRC-32 of metrics.jsonl.
 METRICS_CHECKSUM = "metrics_crc32"
@@ -34,9 +34,9 @@ def read_config(folder: Path) -> Record:
     return config
 
 
-def with_checksum(config: Record) -> Record:
-    """Returns a configuration with its checksum, as config.json stores it."""
-    return {**config, CHECKSUM: _checksum(config)}
+def with_checksum(content: Record) -> Record:
+    """Returns the content of a file with its checksum, as config.json, environment.json and summary.json store it."""
+    return {**content, CHECKSUM: _checksum(content)}
 
 
 def check_config(folder: Path) -> None:
@@ -49,14 +49,14 @@ def check_config(folder: Path) -> None:
         )
 
 
-def _checksum(config: Record) -> str:
+def _checksum(content: Record) -> str:
     """Returns the SHA-256 of all entries except the checksum."""
-    entries = {name: value for name, value in config.items() if name != CHECKSUM}
+    entries = {name: value for name, value in content.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(_canonical(entries), sort_keys=True).encode()).hexdigest()
 
 
 def _canonical(value: Any) -> Any:
-    """Returns settings with lists for tuples and 300 for 300.0: equal settings have equal checksums."""
+    """Returns a value with lists for tuples and 300 for 300.0: equal settings have equal checksums."""
     if isinstance(value, dict):
         return {name: _canonical(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -65,15 +65,26 @@ def _canonical(value: Any) -> Any:
 
 
 def read_starts(folder: Path) -> tuple[Record, ...]:
-    """Reads versions, devices and commit of every start of a run. Empty if the folder has no environment.json."""
+    """Reads versions, devices and commit of every start of a run. Empty if the folder has no environment.json.
+
+    Earlier versions wrote no checksum.
+    """
     path = Path(folder) / "environment.json"
     if not path.exists():
         return ()
     content = _read_json(path)
-    starts = content.get("starts") if isinstance(content, dict) else None
-    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+    if not _holds_starts(content):
         raise ValueError(f"{path} is damaged: restore the file, or delete it.")
-    return tuple(starts)
+    return tuple(content["starts"])
+
+
+def _holds_starts(content: Any) -> bool:
+    """Returns True for the content of a good environment.json."""
+    if not isinstance(content, dict) or not {"starts"} <= content.keys() <= {"starts", CHECKSUM}:
+        return False
+    starts = content["starts"]
+    are_records = isinstance(starts, list) and all(isinstance(start, dict) for start in starts)
+    return are_records and content.get(CHECKSUM) in (None, _checksum(content))
 
 
 def read_summary(folder: Path) -> Record | None:

@@ -269,7 +269,7 @@ class RunFolder:
     def record_start(self, **facts: Any) -> None:
         """Adds this start of the run to environment.json."""
         start = {**_describe_environment(), **facts}
-        write_json(self.environment_path, {"starts": [*read_starts(self.path), start]})
+        write_json(self.environment_path, with_checksum({"starts": [*read_starts(self.path), start]}))
 
 
 def finds_run(path: Path) -> bool:
