@@ -16,6 +16,7 @@ A field that may be None is annotated `PositiveInt | None`. An `int` takes no tr
 import dataclasses
 import difflib
 import inspect
+import sys
 import types
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -197,3 +198,8 @@ def printable(text: str) -> str:
         return character.encode("unicode_escape").decode("ascii")
 
     return "".join(map(escape, text))
+
+
+def print_message(text: str) -> None:
+    """Prints a sentence for people to the standard error."""
+    print(f"spo: {printable(text)}", file=sys.stderr)

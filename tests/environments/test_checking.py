@@ -121,9 +121,21 @@ def test_a_function_that_cannot_be_batched_is_named():
         check_environment(corridor(move=move))
 
 
-def test_a_slow_environment_is_not_judged_by_its_time_limit(monkeypatch: pytest.MonkeyPatch):
+def test_a_slow_environment_is_not_judged_by_its_time_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """One sentence says that no end was seen, also if a task has several environments."""
     monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.0)
-    check_environment(corridor(move=lambda key, position, action: position * 0))
+    endless = [corridor(move=lambda key, position, action: position * 0) for _ in range(3)]
+    expected = "Environment 'corridor': no episode of random actions ended in the 0 steps that the check had time for."
+    for environment in (endless[0], Task(*endless)):
+        notes: list[str] = []
+        check_environment(environment, message=notes.append)
+        assert [note.startswith(expected) for note in notes] == [True]
+        assert "episode_limit(environment, 1000)" in notes[0]
+    assert capsys.readouterr() == ("", "")
+    check_environment(endless[0])
+    assert capsys.readouterr() == ("", f"spo: {notes[0]}\n")
 
 
 def test_a_slow_environment_is_not_checked_for_long(monkeypatch: pytest.MonkeyPatch):
@@ -138,8 +150,10 @@ def test_a_slow_environment_is_not_checked_for_long(monkeypatch: pytest.MonkeyPa
         place = jax.ShapeDtypeStruct((), position.dtype)
         return jax.pure_callback(stay, place, position, vmap_method="sequential")
 
-    check_environment(corridor(move=move))
+    notes: list[str] = []
+    check_environment(corridor(move=move), message=notes.append)
     assert len(calls) < 100
+    assert len(notes) == 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import spo
 from cli.command import spo_command
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
+from spo.cli import main
 from spo.environments.checking import InvalidEnvironment
 from spo.networks.config import NetworkConfig
 from spo.reports import run_report
@@ -433,3 +434,30 @@ def test_an_unknown_argument_is_named():
         spo.train(name("corridor"), num_sedes=3)
     with pytest.raises(ValueError, match="add run=FOLDER"):
         spo.train(name("corridor"), resume=True)
+
+
+@pytest.mark.parametrize("door", ["in memory", "in a folder", "on the command line"])
+def test_an_environment_without_an_end_in_sight_is_told_once(door: str, tmp_path, monkeypatch, capsys):
+    """With the length of an episode that the chosen settings assume. Nothing is trained here."""
+
+    class StopError(Exception):
+        """Ends the test when training would begin."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise StopError
+
+    monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.0)
+    monkeypatch.setattr(loop, "Trainer", stop)
+    monkeypatch.setattr(library, "Trainer", stop)
+    doors: dict[str, Callable[[], Any]] = {
+        "in memory": lambda: spo.train(name("corridor"), steps=100),
+        "in a folder": lambda: spo.train(name("corridor"), steps=100, run=tmp_path / "run"),
+        "on the command line": lambda: main(["train", "--task", name("corridor"), "--task.time-limit", "7"]),
+    }
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StopError):
+        doors[door]()
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("no episode of random actions ended in the 0 steps that the check had time for.") == 1
+    steps = 7 if door == "on the command line" else 500
+    assert printed.count(f"Settings that are chosen for it assume episodes of at most {steps} steps.") == 1

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,11 +125,11 @@ def like(run: Path, algorithm: str | None, task: str | None, network: str | None
         task: Another environment, or None.
         network: Another kind of network, which the caller will choose, or None.
     """
-    from spo.checks import printable
+    from spo.checks import print_message
     from spo.importing import OBJECT, is_object_name
     from spo.training.config_files import settings_of
 
-    earlier = settings_of(run, message=lambda text: print(f"spo: {printable(text)}", file=sys.stderr))
+    earlier = settings_of(run, message=print_message)
     experiment = _with_choice(earlier, algorithm, task)
     objects = {
         "environment": (experiment.task, "--task"),

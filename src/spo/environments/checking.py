@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.checks import PositiveInt, check_value
+from spo.checks import PositiveInt, check_value, print_message
 from spo.environments._tracing import (
     InvalidEnvironment,
     Trace,
@@ -62,22 +62,31 @@ def check_environment(
     *,
     num_steps: PositiveInt = 8,
     max_steps_for_time_limit: PositiveInt = 10_000,
+    message: Callable[[str], None] = print_message,
 ) -> None:
     """Raises `InvalidEnvironment` if an environment breaks the contract of `spo.types.Environment`.
 
-    It returns nothing and prints nothing if there is no fault.
+    It returns nothing and prints nothing if there is no fault and an episode has ended.
 
     Args:
       environment: an environment; or a task, whose environments are checked and compared.
       num_steps: number of steps with random actions that are compared and checked in detail.
       max_steps_for_time_limit: an episode of random actions must end within this number of steps. An environment
-        whose steps are slow is judged by as many steps as fit in 8 seconds.
+        whose steps are slow is only played for 8 seconds.
+      message: receives a sentence if no episode has ended in these 8 seconds.
     """
     check_value("num_steps", num_steps, PositiveInt)
     check_value("max_steps_for_time_limit", max_steps_for_time_limit, PositiveInt)
     if isinstance(environment, Task):
-        _check_task(environment, num_steps, max_steps_for_time_limit)
-        return
+        notes = _check_task(environment, num_steps, max_steps_for_time_limit)
+    else:
+        notes = _check_one(environment, num_steps, max_steps_for_time_limit)
+    for note in notes[:1]:
+        message(note)
+
+
+def _check_one(environment: Environment, num_steps: int, max_steps_for_time_limit: int) -> list[str]:
+    """Checks one environment, and returns a note if no episode has ended."""
     if not isinstance(environment, Environment):
         raise InvalidEnvironment(
             f"An environment must be a spo.types.Environment, got {_describe(environment)}: build one from reset, "
@@ -86,7 +95,7 @@ def check_environment(
     try:
         _check_specs(environment)
         traces = _check_traces(environment)
-        _check_steps(environment, traces, num_steps, max_steps_for_time_limit)
+        steps_without_end = _check_steps(environment, traces, num_steps, max_steps_for_time_limit)
     except InvalidEnvironment as error:
         sentence = " ".join(str(error).split())  # the text of a value may have several lines
         raise InvalidEnvironment(f"{_title(environment)}: {sentence}") from None
@@ -95,13 +104,22 @@ def check_environment(
             f"{_title(environment)}: its specs, states or time steps are no valid pytrees of arrays: {quote(error)}. "
             "Use tuples, named tuples and dictionaries with text as keys."
         ) from None
+    if steps_without_end is None:
+        return []
+    return [
+        f"{_title(environment)}: no episode of random actions ended in the {steps_without_end:,} steps that the check "
+        "had time for. If its episodes have no time limit, add one: "
+        "spo.environments.wrappers.episode_limit(environment, 1000)."
+    ]
 
 
-def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> None:
+def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> list[str]:
+    """Checks the environments of a task, and returns their notes."""
     checked: list[Environment] = []
+    notes: list[str] = []
     for environment in task:
         if not any(_is_copy(environment, other) for other in checked):
-            check_environment(environment, num_steps=num_steps, max_steps_for_time_limit=max_steps_for_time_limit)
+            notes += _check_one(environment, num_steps, max_steps_for_time_limit)
             checked.append(environment)
     key = jax.random.key(0)
     expected = jax.eval_shape(task.train.reset, key)
@@ -117,6 +135,7 @@ def _check_task(task: Task, num_steps: int, max_steps_for_time_limit: int) -> No
                 f"{_title(environment)}: reset of task.train and of task.{role} differ: {difference}. "
                 "All environments of a task must have the same layout of states and observations."
             )
+    return notes
 
 
 def _is_copy(environment: Any, other: Environment) -> bool:
@@ -367,7 +386,8 @@ class _Play(NamedTuple):
     ended: Bool[Array, ""]
 
 
-def _check_steps(environment: Environment, types: _Types, num_steps: int, max_steps: int) -> None:
+def _check_steps(environment: Environment, types: _Types, num_steps: int, max_steps: int) -> int | None:
+    """Plays an episode. Returns its steps if the time was over before it ended."""
     reset = _run("reset", jax.jit(environment.reset))
     play = _run("step", jax.jit(lambda play, limit: _play(environment, play, limit)))
     start = _as_types(types)
@@ -397,6 +417,7 @@ def _check_steps(environment: Environment, types: _Types, num_steps: int, max_st
                 f"an episode of random actions did not end within {max_steps:,} steps (neither terminated nor "
                 "truncated became True): add a time limit, spo.environments.wrappers.episode_limit(environment, 1000)."
             )
+    return None if episode.ended else int(episode.steps)
 
 
 def _as_types(types: _Types) -> Callable[[Any], Any]:

@@ -23,7 +23,7 @@ from spo.training.defaults import choose_experiment, describe_choice
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
 from spo.training.run_folder import RunFolder, finds_run, load_experiment, load_learner_and_origin, make_origin
-from spo.training.sinks.base import Sink
+from spo.training.sinks.base import Sink, SinkGroup
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer
 from spo.types import Environment, Task
@@ -138,7 +138,7 @@ def train(
             with _short_interruption(run):
                 loop.train(experiment, Path(run), sinks=sinks, callbacks=callbacks, **options)
             return load(run, env=task, network=own_network)
-        experiment, task = prepare_task(experiment, task)
+        experiment, task = prepare_task(experiment, task, message=SinkGroup(sinks).message)
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=settings.get("deterministic", False))
         state = loop.run(trainer, sinks=sinks, callbacks=callbacks, started_at=started_at)

@@ -151,11 +151,11 @@ def train(
     started_at = time.perf_counter()
     if not resume:
         run_folder = RunFolder.unused(folder)
-    experiment, task = prepare_task(experiment, task)
+    sink = SinkGroup(sinks if processes.is_first() else [])
+    experiment, task = prepare_task(experiment, task, message=sink.message)
     if resume:
         run_folder = _open_to_resume(folder, experiment, start_from)
     if resume and (summary := read_summary(run_folder.path)) is not None:
-        sink = SinkGroup(sinks if processes.is_first() else [])
         sink.message(f"The run in {run_folder.path} is finished: there is nothing to resume.")
         return summary
     with processes.leaving_on_failure(run_folder.path), run_log.collecting() as log, contextlib.ExitStack() as stack:
@@ -163,7 +163,7 @@ def train(
         if resume:
             stack.enter_context(run_folder.open_to_train())
             if changes := run_folder.store_evaluation(experiment):
-                SinkGroup(sinks if processes.is_first() else []).message(f"From now on, evaluations differ: {changes}.")
+                sink.message(f"From now on, evaluations differ: {changes}.")
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
         check_metric_names(trainer.task)

@@ -10,7 +10,6 @@ import re
 import secrets
 import shlex
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ import jax
 
 from spo import files
 from spo._version import __version__
-from spo.checks import printable
+from spo.checks import print_message
 from spo.importing import is_object_name
 from spo.provenance import git_commit
 from spo.reports.runs import CHECKSUM, check_config, flatten, read_config, read_starts, with_checksum
@@ -315,15 +314,11 @@ def make_origin(experiment: Experiment, which: Literal["best", "last"], progress
     return Origin(experiment, which, iterations, tuple(i * progress.env_steps_per_iteration for i in iterations))
 
 
-def _to_stderr(text: str) -> None:
-    print(f"spo: {printable(text)}", file=sys.stderr)
-
-
 def load_learner(
     source: Path,
     which: Literal["best", "last"] | None = None,
     task: Task | None = None,
-    message: Callable[[str], None] = _to_stderr,
+    message: Callable[[str], None] = print_message,
 ) -> tuple[Experiment, Any]:
     """Returns the settings of a run and its learner, on one device; its leaves are [seed, ...].
 
@@ -342,7 +337,7 @@ def load_learner_and_origin(
     source: Path,
     which: Literal["best", "last"] | None = None,
     task: Task | None = None,
-    message: Callable[[str], None] = _to_stderr,
+    message: Callable[[str], None] = print_message,
 ) -> tuple[Any, Origin]:
     """Returns the learner of `load_learner` and its origin, which are of the same checkpoint."""
     if which not in ("best", "last", None):
@@ -377,7 +372,7 @@ def export_learner(
     folder: Path,
     target: Path,
     which: Literal["best", "last"] = "best",
-    message: Callable[[str], None] = _to_stderr,
+    message: Callable[[str], None] = print_message,
 ) -> None:
     """Writes the learner of a run, without its replay, to one small file from which another run can start."""
     RunFolder.open(folder)

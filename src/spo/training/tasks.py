@@ -1,11 +1,13 @@
 """The environments of an experiment: made by name or given as an object, and checked when they are a user's own."""
 
 import dataclasses
+from collections.abc import Callable
 
 from spo import environments
 from spo.environments.checking import check_environment
 from spo.environments.own import describe_specs, is_own, with_masks, with_names
 from spo.reports.runs import flatten
+from spo.training.defaults import UNKNOWN_TIME_LIMIT
 from spo.training.experiment import Experiment
 from spo.types import Task
 
@@ -26,15 +28,24 @@ def make_task(experiment: Experiment, task: Task | None = None) -> Task:
     return task
 
 
-def prepare_task(experiment: Experiment, task: Task | None = None) -> tuple[Experiment, Task | None]:
+def prepare_task(
+    experiment: Experiment, task: Task | None = None, *, message: Callable[[str], None]
+) -> tuple[Experiment, Task | None]:
     """Makes and checks an own environment before its run starts, and stores its specs in the experiment.
 
     The other environments are returned as they are: `make_task` makes them, and tests have checked them.
+
+    Args:
+      experiment: the settings.
+      task: the environments, if they can't be made by name.
+      message: receives a sentence if no episode has ended during the check.
     """
     if not is_own(experiment.task):
         return experiment, task
     task = _make(experiment) if task is None else with_names(task, _label(experiment))
-    check_environment(task)
+    steps = experiment.task_options.get("time_limit") or UNKNOWN_TIME_LIMIT
+    assumption = f"Settings that are chosen for it assume episodes of at most {steps} steps."
+    check_environment(task, message=lambda note: message(f"{note} {assumption}"))
     task = make_task(experiment, task)
     return dataclasses.replace(experiment, specs=describe_specs(task.train)), task
 
