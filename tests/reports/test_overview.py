@@ -1,9 +1,12 @@
 """Tests of the overview of many runs."""
 
+import collections
 import datetime
+import io
 import json
 import math
 import os
+import typing
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,35 @@ def test_a_long_file_is_not_read_whole(tmp_path: Path, monkeypatch):
     assert found is not None
     assert (found.env_steps, found.result) == (1000, 0.5)
     assert len(read_last_records(run / "metrics.jsonl")) < 2000
+
+
+def test_a_list_of_runs_reads_little(root: Path, monkeypatch: pytest.MonkeyPatch):
+    """A config.json once to find the run and once to describe it, and a long metrics.jsonl in few parts."""
+    files: collections.Counter[str] = collections.Counter()
+    read_text = Path.read_text
+
+    def count(path: Path, *arguments: str) -> str:
+        files[path.name] += 1
+        return read_text(path, *arguments)
+
+    class Metrics(io.BytesIO):
+        """A file that counts its parts."""
+
+        parts: typing.ClassVar[list[int]] = []
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            self.parts.append(size or 0)
+            return super().read(size)
+
+    monkeypatch.setattr(Path, "read_text", count)
+    assert len(list_overviews(root)) == 3
+    assert files["config.json"] == 6
+    path = root / "new" / "metrics.jsonl"
+    long = path.read_bytes() + b'{"kind": "train", "seed": 0, "env_steps": 5, "metrics": {}}\n' * 20_000
+    monkeypatch.setattr(Path, "open", lambda *_: Metrics(long))
+    assert len(read_last_records(path)) == 20_002
+    assert sum(Metrics.parts) == len(long)
+    assert len(Metrics.parts) < 12
 
 
 DAMAGES = {

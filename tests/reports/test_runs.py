@@ -120,9 +120,9 @@ def test_a_changed_configuration_is_noticed(tmp_path: Path):
     """One digit of a setting would otherwise make it another experiment."""
     folder = write_run(tmp_path / "run", [0.0, 0.5])
     path = folder / "config.json"
-    check_config(folder)  # an earlier version wrote no checksum
+    check_config(folder, read_config(folder))  # an earlier version wrote no checksum
     path.write_text(json.dumps(with_checksum(json.loads(path.read_text()))))
-    check_config(folder)
+    check_config(folder, read_config(folder))
     assert with_checksum({"a": (1, 2.0)})["sha256"] == with_checksum({"a": [1.0, 2]})["sha256"], "equal settings"
     path.write_text(path.read_text().replace('"num_particles": 16', '"num_particles": 17'))
     with pytest.raises(ValueError, match=r"config\.json was changed after the run's start, or is damaged"):

@@ -25,7 +25,8 @@ from spo.reports.run_files import (
 from spo.reports.run_finding import is_run, runs_below
 from spo.reports.runs import headline, latest_per_seed
 
-_CHUNK = 1 << 16
+#: Bytes at the end of metrics.jsonl that are read first. Each further part is as long as all before it.
+_CHUNK = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +63,16 @@ class Overview:
 
 def list_overviews(root: Path) -> list[Overview]:
     """Returns an overview of every run under `root`, oldest first. A run that can't be read is listed as damaged."""
-    found = [overview for folder in runs_below(Path(root)) if (overview := read_overview(folder)) is not None]
+    found = map(_read_overview, runs_below(Path(root)))
     return sorted(found, key=lambda overview: (overview.started, str(overview.folder)))
 
 
 def read_overview(folder: Path) -> Overview | None:
     """Returns the overview of the run in a folder. None if its config.json is that of another program."""
-    if not is_run(folder):
-        return None
+    return _read_overview(folder) if is_run(folder) else None
+
+
+def _read_overview(folder: Path) -> Overview:
     started = (folder / "config.json").stat().st_mtime
     try:
         config = read_config(folder)
@@ -84,7 +87,7 @@ def read_overview(folder: Path) -> Overview | None:
 
 
 def _read(known: Overview, config: Record) -> Overview:
-    check_config(known.folder)
+    check_config(known.folder, config)
     started, starts = known.started, read_starts(known.folder)
     if starts and "time" in starts[0]:  # config.json is younger than the run in a copy
         started = datetime.datetime.strptime(starts[0]["time"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
@@ -125,7 +128,7 @@ def read_last_records(path: Path) -> list[Record]:
     with path.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
         while position > 0:
-            start = max(0, position - _CHUNK)
+            start = max(0, position - max(_CHUNK, len(text)))
             file.seek(start)
             text = file.read(position - start) + text
             position = start

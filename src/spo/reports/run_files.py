@@ -39,9 +39,13 @@ def with_checksum(content: Record) -> Record:
     return {**content, CHECKSUM: _checksum(content)}
 
 
-def check_config(folder: Path) -> None:
-    """Raises ValueError if config.json was changed after it was written. Earlier versions wrote no checksum."""
-    config = read_config(folder)
+def check_config(folder: Path, config: Record) -> None:
+    """Raises ValueError if a config.json was changed after it was written. Earlier versions wrote no checksum.
+
+    Args:
+      folder: the folder of the run, for the error.
+      config: what `read_config` has returned for it.
+    """
     if CHECKSUM in config and config[CHECKSUM] != _checksum(config):
         raise ValueError(
             f"{Path(folder) / 'config.json'} was changed after the run's start, or is damaged: restore the file, or "

@@ -74,7 +74,7 @@ def load_run(folder: Path) -> Run:
     folder = Path(folder)
     metrics_path = folder / "metrics.jsonl"
     config = read_config(folder)
-    check_config(folder)
+    check_config(folder, config)
     try:
         check_metrics(folder)
         return Run(

@@ -214,8 +214,9 @@ def settings_of(source: Path, message: Callable[[str], None]) -> Experiment:
 
 
 def _read_folder(folder: Path) -> tuple[Settings, Experiment]:
-    check_config(folder)
-    return read_config(folder), RunFolder(folder).experiment
+    config = read_config(folder)
+    check_config(folder, config)
+    return config, RunFolder(folder).experiment
 
 
 def _read_export(file: Path) -> tuple[Settings, Experiment]:

@@ -124,14 +124,14 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """Returns the folder of an earlier run. Raises ValueError if another version of spo wrote it."""
         folder = cls(Path(path).absolute())
-        version = read_config(folder.path)["spo_version"]
-        if version != __version__:
+        config = read_config(folder.path)
+        if (version := config["spo_version"]) != __version__:
             raise ValueError(
                 f"{folder.path} was written by spo {version} and this is spo {__version__}: install version {version} "
                 "from its tag in a clone to use the run, or to export its learner, from which this version can start "
                 "a new run (`spo train --from FILE`)."
             )
-        check_config(folder.path)
+        check_config(folder.path, config)
         return folder
 
     def create(self, experiment: Experiment, start_from: Path | None = None) -> locks.RunLock:
