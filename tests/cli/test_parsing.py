@@ -32,7 +32,16 @@ REFUSED = {
     ),
     "an option of another command": (
         ("envs", "--filterx", "brax"),
-        "Unrecognized options: --filterx, brax. Did you mean --filter? `spo --help` lists the options.",
+        "Unrecognized options: --filterx, brax. Did you mean --filter? `spo envs --help` lists the options.",
+    ),
+    "a word for a count of another command": (
+        ("render", "run", "--episodes", "many"),
+        "--episodes must be a whole number, got 'many'. `spo render --help` lists the options.",
+    ),
+    "no command": (
+        ("trian",),
+        "Unrecognized options: trian. There are: train, config, evaluate, render, inspect, runs, compare, export, "
+        "envs, download. `spo --help` lists the options.",
     ),
     "no value": (("compare", "--by"), "--by needs a value. `spo compare --help` lists the options."),
     "no run": (
@@ -44,6 +53,15 @@ REFUSED = {
     "a setting of a nested list": (
         ("train", "--network.channels", "8", "0"),
         "network.channels contains a value that must be 1 or more, got (8, 0).",
+    ),
+    "a word in a nested list": (
+        ("train", "--network.channels", "wide"),
+        "--network.channels must be whole numbers or None, got 'wide'. `spo train --help` lists the options.",
+    ),
+    "a value for a switch": (
+        ("train", "--evaluation.greedy", "yes"),
+        "'yes' is no preset, and the option before it takes no value. `spo train --help` lists the presets and the "
+        "options.",
     ),
     "a huge count": (
         ("train", "--batch-size", "9223372036854775807"),
@@ -71,10 +89,10 @@ def test_a_refused_command_line_is_one_sentence(capsys, monkeypatch, tmp_path, a
 
 def test_an_unknown_box_keeps_its_words():
     box = "╭─ Parsing error ─────╮\n│ Something is          │\n│ wrong                 │\n╰───────────────────────╯\n"
-    assert sentence(box) == "Something is wrong."
-    assert sentence(" Parsing error \n --------- \n Something is\n wrong \n") == "Something is wrong."
-    assert sentence("\x1b[1m" + box) == "Something is wrong."
-    assert sentence("") == "The command line can't be read."
+    assert sentence(box, "spo") == "Something is wrong."
+    assert sentence(" Parsing error \n --------- \n Something is\n wrong \n", "spo") == "Something is wrong."
+    assert sentence("\x1b[1m" + box, "spo") == "Something is wrong."
+    assert sentence("", "spo") == "The command line can't be read."
 
 
 def test_an_error_of_the_file_system_is_a_sentence(capsys):

@@ -47,6 +47,16 @@ def test_a_network_of_no_size_is_refused(name: str):
 
 
 @pytest.mark.parametrize(
+    ("channels", "rule"),
+    [((8, 0), "1 or more"), ((-1,), "1 or more"), ((2.5,), "a whole number"), ((), "at least one number")],
+    ids=str,
+)
+def test_a_group_without_channels_is_refused_before_a_network_is_made(channels: tuple, rule: str):
+    with pytest.raises(ValueError, match=rf"network\.channels .*{rule}"):
+        NetworkConfig(channels=channels)
+
+
+@pytest.mark.parametrize(
     ("name", "config", "sentence"),
     [
         ("rubiks_cube", NetworkConfig(channels=(8,)), "rubiks_cube shows neither: leave them out"),

@@ -38,9 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             else:
                 commands = {name: _deferred(command) for name, command in COMMANDS.items()}
                 parse(
+                    f"spo {arguments[0]}" if arguments and arguments[0] in COMMANDS else "spo",
                     lambda: tyro.extras.subcommand_cli_from_dict(
                         commands, prog="spo", description=DESCRIPTION, args=arguments or ["--help"]
-                    )
+                    ),
                 )()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `spo runs | head -1`

@@ -323,13 +323,14 @@ def parse_saved_run_options(
     experiment = None if run is None else load_experiment(run)
     rest, others = (arguments, {}) if experiment is None else split_other_task_options(arguments, experiment)
     chosen = parse(
+        f"spo {command}",
         lambda: tyro.cli(
             kind,
             prog=f"spo {command}",
             description=without_run if run is None else description,
             default=make_saved_run_options(kind, run, experiment),
             args=rest,
-        )
+        ),
     )
     if run is None:
         raise ValueError(f"Name the run first: spo {command} {chosen.run} ...")

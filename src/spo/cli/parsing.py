@@ -14,8 +14,11 @@ from typing import TypeVar
 Parsed = TypeVar("Parsed")
 
 
-def parse(parser: Callable[[], Parsed]) -> Parsed:
-    """Returns what the parser returns. If it refuses the command line, raises ValueError with one sentence."""
+def parse(command: str, parser: Callable[[], Parsed]) -> Parsed:
+    """Returns what the parser of a command, such as `spo train`, returns.
+
+    If it refuses the command line, raises ValueError with one sentence.
+    """
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -23,12 +26,12 @@ def parse(parser: Callable[[], Parsed]) -> Parsed:
     except SystemExit as end:
         if end.code != 2:
             raise
-        raise ValueError(sentence(printed.getvalue())) from None
+        raise ValueError(sentence(printed.getvalue(), command)) from None
     sys.stderr.write(printed.getvalue())
     return parsed
 
 
-def sentence(box: str) -> str:
+def sentence(box: str, command: str) -> str:
     """Returns the content of an error box of tyro as one sentence."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)  # colours
     sections: list[list[str]] = [[]]
@@ -42,8 +45,7 @@ def sentence(box: str) -> str:
     if "╭" not in box:  # a terminal without these characters: the title stands above a rule
         texts = texts[1:]
     helps = [text for text in texts if text.startswith("For full helptext")]
-    command = re.search(r"(spo(?: \w+)?) --help", " ".join(helps))
-    lists = f" `{command[1]} --help` lists the options." if command else ""
+    lists = f" `{command} --help` lists the options." if helps else ""
     others = [text for text in texts if text not in helps]
     if others and (found := re.fullmatch(r"Error parsing (?!--)\S+: (.*\.)", others[0])):
         return found[1]  # a sentence of the configuration classes
@@ -95,7 +97,13 @@ def _suggestion(others: list[str], given: str) -> str:
 
 def _in_words(types: str) -> str:
     """Returns the types of an option, such as `{None}|INT`, in words."""
-    known = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path", "{None}": "None"}
+    known = {
+        "INT": "a whole number",
+        "{[INT [INT ...]]}": "whole numbers",
+        "FLOAT": "a number",
+        "PATH": "a path",
+        "{None}": "None",
+    }
     names = types.split("|")
     return " or ".join(known.get(name, name) for name in sorted(names, key=lambda name: name == "{None}"))
 

@@ -30,6 +30,7 @@ def train(*arguments: str) -> None:
     source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
     rest, other_task_options = options.split_other_task_options(arguments, start)
     chosen = parse(
+        "spo train",
         lambda: tyro.cli(
             options.TrainOptions,
             prog="spo train",
@@ -38,9 +39,14 @@ def train(*arguments: str) -> None:
                 preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
             ),
             args=rest,
-        )
+        ),
     )
     if preset is None and chosen.preset != presets.DEFAULT:
+        if chosen.preset not in presets.PRESETS:
+            raise ValueError(
+                f"{chosen.preset!r} is no preset, and the option before it takes no value. `spo train --help` lists "
+                "the presets and the options."
+            )
         raise ValueError(f"Name the preset first: spo train {chosen.preset} ...")
     if resume and chosen.run is not None:
         raise ValueError(f"A run is resumed in its own folder, {resume}: leave --run out.")
