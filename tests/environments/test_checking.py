@@ -125,7 +125,7 @@ def test_a_slow_environment_is_not_judged_by_its_time_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """One sentence says that no end was seen, also if a task has several environments."""
-    monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.0)
+    monkeypatch.setattr("spo.environments.checking.steps.SECONDS_FOR_TIME_LIMIT", 0.0)
     endless = [corridor(move=lambda key, position, action: position * 0) for _ in range(3)]
     expected = "Environment 'corridor': no episode of random actions ended in the 0 steps that the check had time for."
     for environment in (endless[0], Task(*endless)):
@@ -139,7 +139,7 @@ def test_a_slow_environment_is_not_judged_by_its_time_limit(
 
 
 def test_a_slow_environment_is_not_checked_for_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.1)
+    monkeypatch.setattr("spo.environments.checking.steps.SECONDS_FOR_TIME_LIMIT", 0.1)
     calls: list[None] = []
 
     def stay(position: np.ndarray) -> np.ndarray:

@@ -446,7 +446,7 @@ def test_an_environment_without_an_end_in_sight_is_told_once(door: str, tmp_path
     def stop(*_: Any, **__: Any) -> None:
         raise StopError
 
-    monkeypatch.setattr("spo.environments.checking.SECONDS_FOR_TIME_LIMIT", 0.0)
+    monkeypatch.setattr("spo.environments.checking.steps.SECONDS_FOR_TIME_LIMIT", 0.0)
     monkeypatch.setattr(loop, "Trainer", stop)
     monkeypatch.setattr(library, "Trainer", stop)
     doors: dict[str, Callable[[], Any]] = {

@@ -1,0 +1,85 @@
+"""Checks of the fields of an environment: functions, names, `action_spec` and `observation_spec`."""
+
+import math
+from numbers import Real
+from typing import Any
+
+import jax
+import numpy as np
+
+from spo.environments.checking.tracing import InvalidEnvironment, canonical, is_array
+from spo.environments.checking.words import describe, named_leaves
+from spo.types import ContinuousActions, DiscreteActions, Environment
+
+
+def check_specs(environment: Environment) -> None:
+    """Checks the fields of an environment without calling its functions."""
+    for name in ("reset", "step"):
+        if not callable(getattr(environment, name)):
+            raise InvalidEnvironment(
+                f"{name} must be a function, got {describe(getattr(environment, name))}: pass the function itself."
+            )
+    if not isinstance(environment.name, str):
+        raise InvalidEnvironment(f"name must be text, got {describe(environment.name)}: leave it out or name it.")
+    if not isinstance(environment.hidden, str):
+        raise InvalidEnvironment(
+            f'hidden must be text, such as "the mines", got {describe(environment.hidden)}: leave it out or name it.'
+        )
+    if environment.render is not None and not callable(environment.render):
+        raise InvalidEnvironment(
+            f"render must be a function from a state to an image, got {describe(environment.render)}: leave it out."
+        )
+    _check_action_spec(environment.action_spec)
+    leaves = named_leaves("observation_spec", environment.observation_spec)
+    if not leaves:
+        raise InvalidEnvironment(
+            "observation_spec is empty: give a jax.ShapeDtypeStruct for every array of the observation."
+        )
+    for path, leaf in leaves.items():
+        if not is_array(leaf):
+            raise InvalidEnvironment(
+                f"{path} must be a jax.ShapeDtypeStruct, got {describe(leaf)}: write for example "
+                "jax.ShapeDtypeStruct((4,), jnp.float32)."
+            )
+        check_number_format(path, leaf.dtype)
+        if (inside := canonical(leaf).dtype) != leaf.dtype:
+            raise InvalidEnvironment(f"{path} is {leaf.dtype}, which JAX makes {inside}: write jnp.{inside}.")
+
+
+def _check_action_spec(spec: Any) -> None:
+    if isinstance(spec, DiscreteActions):
+        if not _is_count(spec.num_actions):
+            raise InvalidEnvironment(
+                f"action_spec.num_actions must be a whole number of at least 1, got {spec.num_actions!r}: write for "
+                "example DiscreteActions(4)."
+            )
+    elif isinstance(spec, ContinuousActions):
+        if not _is_count(spec.size):
+            raise InvalidEnvironment(
+                f"action_spec.size must be a whole number of at least 1, got {spec.size!r}: write for example "
+                "ContinuousActions(2)."
+            )
+        bounds = (spec.low, spec.high)
+        numbers = all(isinstance(bound, Real) and math.isfinite(bound) for bound in bounds)
+        if not numbers or not spec.low < spec.high:
+            raise InvalidEnvironment(
+                f"action_spec.low and action_spec.high must be finite numbers with low < high, got {spec.low!r} and "
+                f"{spec.high!r}: use one range for all dimensions and scale the action in step."
+            )
+    else:
+        raise InvalidEnvironment(
+            f"action_spec must be DiscreteActions or ContinuousActions of spo.types, got {describe(spec)}: write for "
+            "example DiscreteActions(4) or ContinuousActions(2)."
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+
+
+def check_number_format(path: str, dtype: Any) -> None:
+    """Checks that numbers are whole numbers, truth values or float32."""
+    number = jax.dtypes.issubdtype(dtype, np.number) or dtype == np.bool_
+    is_float = jax.dtypes.issubdtype(dtype, np.floating)
+    if not number or jax.dtypes.issubdtype(dtype, np.complexfloating) or (is_float and dtype != np.float32):
+        raise InvalidEnvironment(f"{path} is {dtype}: use float32, for example with .astype(jnp.float32).")
