@@ -32,7 +32,7 @@ from spo.inspection.session import Session
 from spo.inspection.subject import Subject
 from spo.networks.config import NetworkConfig
 from spo.training.agents import select_seed
-from spo.training.run_folder import load_learner
+from spo.training.saved_learners import load_learner
 from spo.training.trainer import Trainer
 
 BUDGETS = ((16, 4), (64, 8), (256, 8))

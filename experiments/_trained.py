@@ -22,7 +22,7 @@ from spo.networks import ActorCritic, make_network
 from spo.networks.config import NetworkConfig
 from spo.training import exports
 from spo.training.experiment import EvaluationConfig, Experiment
-from spo.training.run_folder import load_learner
+from spo.training.saved_learners import load_learner
 from spo.training.trainer import Trainer
 
 

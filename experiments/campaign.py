@@ -173,7 +173,7 @@ def _rounded(value: Any) -> Any:
 
 def pack(runs: dict[str, Any], folder: pathlib.Path, target: pathlib.Path, out: pathlib.Path) -> None:
     """Writes the records of finished runs that are not stored yet to one file, and exports the others."""
-    from spo.training.run_folder import export_learner
+    from spo.training.saved_learners import export_learner
 
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as draft, tarfile.open(out / "records.tar.gz", "w:gz") as archive:

@@ -39,9 +39,9 @@ from spo.networks.config import NetworkConfig
 from spo.reports.overview import Overview, list_overviews, read_overview
 from spo.reports.run_files import LATEST, read_summary
 from spo.reports.runs import Run, list_runs, load_run, load_runs
-from spo.training import checkpoints, loop, named_arrays, run_folder
+from spo.training import checkpoints, loop, named_arrays, saved_learners
 from spo.training.experiment import EvaluationConfig, Experiment, from_json, to_json
-from spo.training.run_folder import export_learner, load_learner_and_origin
+from spo.training.saved_learners import export_learner, load_learner_and_origin
 from spo.training.sinks.base import Sink
 from spo.training.trainer import Trainer
 
@@ -326,7 +326,7 @@ def shared_trainers() -> Iterator[None]:
         del task
         return from_text(json.dumps(to_json(experiment)))
 
-    with patched(loop, "Trainer", make), patched(run_folder, "Trainer", make):
+    with patched(loop, "Trainer", make), patched(saved_learners, "Trainer", make):
         yield
 
 

@@ -27,7 +27,7 @@ from spo.reports.formatting import format_metric
 from spo.reports.runs import read_summary
 from spo.training.experiment import Experiment, to_json
 from spo.training.library import make_agent
-from spo.training.run_folder import load_learner_and_origin
+from spo.training.saved_learners import load_learner_and_origin
 from spo.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,8 @@ from spo.environments import rendering
 from spo.reports.runs import with_checksum
 from spo.training import evaluation, exports, library, loop, processes
 from spo.training.experiment import EvaluationConfig, to_json
-from spo.training.run_folder import RunFolder, load_experiment
+from spo.training.run_folder import RunFolder
+from spo.training.saved_learners import load_experiment
 from spo.training.trainer import Trainer
 
 TINY = (

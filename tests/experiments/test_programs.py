@@ -22,7 +22,7 @@ import _trained
 import test_time_scaling
 
 from spo import presets
-from spo.training.run_folder import export_learner
+from spo.training.saved_learners import export_learner
 
 TRAINING = ["discrete", "continuous", "training_scaling", "temperatures", "advantages"]
 SEARCH = ["kl_to_oracle", "test_time_scaling", "better_inference"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spo.training import experiment, loop, run_folder, trainer
+from spo.training import experiment, loop, saved_learners, trainer
 from training.tiny_run import tiny_experiment
 
 
@@ -27,7 +27,7 @@ def shared_trainers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "Trainer", make_trainer)
-        patch.setattr(run_folder, "Trainer", make_trainer)
+        patch.setattr(saved_learners, "Trainer", make_trainer)
         yield
 
 

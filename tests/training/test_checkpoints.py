@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from spo.algorithms.base import DEVICE_AXIS, TrainState
 from spo.training import checkpoints
+from spo.training.checkpointer import Checkpointer
 from spo.training.run_state import Progress, RunState
 from spo.training.trainer import abstract_state
 from training.comparing import assert_same_bits
@@ -268,7 +269,7 @@ def test_the_last_one_is_missed_when_it_is_lost(tmp_path: Path, two_checkpoints:
 def test_the_checksum_of_the_metrics_is_continued(tmp_path: Path):
     """With each state, only the new lines are read. A run of an earlier version gets the checksum of all lines."""
     path = tmp_path / "metrics.jsonl"
-    checkpointer = checkpoints.Checkpointer(tmp_path / "checkpoints", path, 0.0, lambda _: None)
+    checkpointer = Checkpointer(tmp_path / "checkpoints", path, 0.0, lambda _: None)
     for iteration, text in enumerate(("one\n", "two\n", "three\n"), start=1):
         with path.open("a") as file:
             file.write(text)
@@ -294,7 +295,7 @@ def test_checkpoints_after_evaluations_take_a_small_share_of_the_time(monkeypatc
     monkeypatch.setattr(
         checkpoints, "save", lambda _, state: saved.append(state.progress.iteration) or checkpoints.Saved(1, 1.0)
     )
-    checkpointer = checkpoints.Checkpointer(tmp_path, None, None, lambda _: None)
+    checkpointer = Checkpointer(tmp_path, None, None, lambda _: None)
     for iteration, seconds, is_evaluated in (
         (0, 11.0, True),  # nothing is learned yet
         (1, 11.0, False),
@@ -307,7 +308,7 @@ def test_checkpoints_after_evaluations_take_a_small_share_of_the_time(monkeypatc
         now[0] = seconds
         checkpointer.update(make_run_state(iteration), is_evaluated=is_evaluated)
     assert saved == [2, 4, 6]
-    checkpointer = checkpoints.Checkpointer(tmp_path, None, 200.0, lambda _: None)
+    checkpointer = Checkpointer(tmp_path, None, 200.0, lambda _: None)
     for iteration, seconds in ((7, 100.0), (8, 291.0), (9, 293.0)):  # the time that the caller has chosen
         now[0] = seconds
         checkpointer.update(make_run_state(iteration), is_evaluated=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from spo.training import exports
-from spo.training.run_folder import export_learner, load_experiment, load_learner
+from spo.training.saved_learners import export_learner, load_experiment, load_learner
 from spo.training.trainer import make_mesh, state_shardings
 from training.comparing import assert_same_bits, last_state
 

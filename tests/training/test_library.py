@@ -20,7 +20,8 @@ from spo.training import exports, loop
 from spo.training.experiment import EvaluationConfig, Experiment, to_json
 from spo.training.library import Agent
 from spo.training.records import NonFiniteError
-from spo.training.run_folder import RunFolder, load_learner
+from spo.training.run_folder import RunFolder
+from spo.training.saved_learners import load_learner
 from spo.training.trainer import Trainer
 from training.comparing import assert_same_bits, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment

@@ -17,10 +17,11 @@ from spo._version import __version__
 from spo.acting import Episodes
 from spo.networks.config import NetworkConfig
 from spo.reports.runs import with_checksum
-from spo.training import checkpoints, loop
+from spo.training import checkpointer, checkpoints, loop
 from spo.training.loop import train
 from spo.training.records import NonFiniteError, episode_metrics
-from spo.training.run_folder import RunFolder, export_learner
+from spo.training.run_folder import RunFolder
+from spo.training.saved_learners import export_learner
 from spo.training.trainer import Trainer
 from spo.types import RESERVED_METRICS
 from training.comparing import Interrupter, assert_same_bits, last_state, records
@@ -250,7 +251,7 @@ def test_refused_settings_leave_no_folder(whole_run: Path, tmp_path: Path):
 
 def test_a_killed_run_has_the_state_of_its_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """By default a checkpoint follows each evaluation, if it is cheap. Here it always is."""
-    monkeypatch.setattr(checkpoints, "_LARGEST_SHARE", math.inf)
+    monkeypatch.setattr(checkpointer, "_LARGEST_SHARE", math.inf)
     saved: list[int] = []
     save = checkpoints.save
     monkeypatch.setattr(

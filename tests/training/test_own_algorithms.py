@@ -13,7 +13,7 @@ from spo.algorithms.registry import default_config, find_algorithm
 from spo.networks.config import NetworkConfig
 from spo.reports.runs import read_config
 from spo.training.experiment import EvaluationConfig, Experiment, from_json, to_json
-from spo.training.run_folder import load_experiment
+from spo.training.saved_learners import load_experiment
 from training.comparing import assert_same_bits, without_time
 from training.own_algorithms import ReinforceConfig, make_reinforce
 

@@ -25,7 +25,7 @@ from spo.reports.runs import read_config
 from spo.training import checkpoints, library, loop
 from spo.training.agents import Agent
 from spo.training.experiment import EvaluationConfig
-from spo.training.run_folder import load_experiment
+from spo.training.saved_learners import load_experiment
 from spo.training.trainer import Trainer
 from spo.types import Environment, Task
 from training import own_environments

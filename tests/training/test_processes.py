@@ -22,7 +22,7 @@ from spo.networks.config import NetworkConfig
 from spo.reports.run_files import read_summary
 from spo.training import checkpoints, loop, processes
 from spo.training.experiment import EvaluationConfig
-from spo.training.run_folder import load_learner
+from spo.training.saved_learners import load_learner
 from spo.training.signals import Terminated, listen
 from spo.training.sinks.base import Sink
 from spo.training.trainer import make_mesh

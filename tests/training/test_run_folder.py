@@ -19,7 +19,8 @@ from spo.training.experiment import EvaluationConfig
 from spo.training.exports import read_header, write_learner
 from spo.training.locks import RunLock
 from spo.training.loop import train
-from spo.training.run_folder import RunFolder, export_learner, load_learner
+from spo.training.run_folder import RunFolder
+from spo.training.saved_learners import export_learner, load_learner
 from training.comparing import assert_same_bits, last_state
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
 

@@ -51,7 +51,8 @@ def start_experiment(arguments: Sequence[str], preset: str | None, resume: str |
     """
     from spo import presets
     from spo.cli.options import find_value
-    from spo.training.run_folder import RunFolder, load_experiment
+    from spo.training.run_folder import RunFolder
+    from spo.training.saved_learners import load_experiment
 
     run, file = find_value(arguments, "--like"), find_value(arguments, "--config")
     network = find_value(arguments, "--network.kind")

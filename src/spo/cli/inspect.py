@@ -48,7 +48,7 @@ def load_subject(chosen: "InspectOptions", other_task_options: dict[str, Any]) -
     from spo.inspection.episode import Origin
     from spo.inspection.subject import Subject
     from spo.training.agents import select_seed
-    from spo.training.run_folder import load_learner_and_origin
+    from spo.training.saved_learners import load_learner_and_origin
 
     learner, origin = load_learner_and_origin(chosen.run, "last" if chosen.last else None)
     trained = dataclasses.replace(origin.experiment, num_devices=1)

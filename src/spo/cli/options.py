@@ -23,7 +23,7 @@ from spo.cli.parsing import parse
 from spo.environments import registry
 from spo.environments.own import option_types
 from spo.training.experiment import Experiment
-from spo.training.run_folder import load_experiment
+from spo.training.saved_learners import load_experiment
 
 #: A name from the registry, or your own: `module:function`.
 AlgorithmName = Annotated[str, arg(metavar="{" + ",".join(sorted(ALGORITHMS)) + "}|MODULE:FUNCTION")]

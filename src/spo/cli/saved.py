@@ -70,7 +70,7 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
     from spo.training.evaluation import evaluate_in_parts, name_of_other, number_of_others
     from spo.training.experiment import to_json
     from spo.training.library import make_agent
-    from spo.training.run_folder import load_learner_and_origin
+    from spo.training.saved_learners import load_learner_and_origin
     from spo.training.sinks.display import evaluation_progress
     from spo.training.trainer import Trainer, split_episodes
 
@@ -205,7 +205,7 @@ def render(
     from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, check_value
     from spo.environments import rendering
     from spo.training.library import make_agent
-    from spo.training.run_folder import load_learner
+    from spo.training.saved_learners import load_learner
     from spo.training.trainer import Trainer
 
     check_value("--episodes", episodes, PositiveInt)
@@ -302,7 +302,8 @@ def export(
     """
     from spo.reports.summary import untrained_sentence
     from spo.training import exports
-    from spo.training.run_folder import RunFolder, export_learner
+    from spo.training.run_folder import RunFolder
+    from spo.training.saved_learners import export_learner
 
     export_learner(run, file, which)
     print(f"Wrote {file}: {file.stat().st_size / 1e6:.1f} MB.")

@@ -13,7 +13,7 @@ from spo.algorithms.base import Algorithm
 from spo.checks import check_value
 from spo.reports.formatting import format_metric
 from spo.training.act_inputs import make_check
-from spo.training.run_folder import Origin, save_learner
+from spo.training.saved_learners import Origin, save_learner
 from spo.types import Action, Environment, PRNGKey, State, TimeStep
 
 

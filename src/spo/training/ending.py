@@ -11,7 +11,8 @@ from spo._version import __version__
 from spo.reports.run_files import METRICS_CHECKSUM, read_config, read_records, with_checksum
 from spo.reports.summary import summarise
 from spo.training import processes, signals
-from spo.training.checkpoints import Checkpointer, Saved
+from spo.training.checkpointer import Checkpointer
+from spo.training.checkpoints import Saved
 from spo.training.records import NonFiniteError
 from spo.training.run_folder import RunFolder, write_json
 from spo.training.run_state import Progress

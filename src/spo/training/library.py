@@ -22,7 +22,8 @@ from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.defaults import choose_experiment, describe_choice
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
-from spo.training.run_folder import RunFolder, finds_run, load_experiment, load_learner_and_origin, make_origin
+from spo.training.run_folder import RunFolder, finds_run
+from spo.training.saved_learners import load_experiment, load_learner_and_origin, make_origin
 from spo.training.sinks.base import Sink, SinkGroup
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer

@@ -19,7 +19,7 @@ from spo.reports.run_files import read_config, read_summary
 from spo.reports.summary import untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
 from spo.training.agreement import Agreement
-from spo.training.checkpoints import Checkpointer
+from spo.training.checkpointer import Checkpointer
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
 from spo.training.ending import saving_on_failure, write_summary
 from spo.training.evaluation import name_of_other, number_of_others
