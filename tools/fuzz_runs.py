@@ -504,7 +504,7 @@ def list_all(base: Base, trial: Path, messages: list[str]) -> str:
 def check_overviews(base: Base, overviews: list[Overview]) -> None:
     known = read_overview(base.folder)
     for overview in overviews:
-        if known is not None and overview.state == "finished" and overview.result != known.result:
+        if overview.state == "finished" and overview.result != known.result:
             raise Violation(f"another result in the list of runs: {overview.result}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from spo._version import __version__
-from spo.checks import printable, shorten
+from spo.checks import print_message, shorten
 from spo.installation import install_hint
 
 DESCRIPTION = (
@@ -73,7 +73,7 @@ def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 
 def _exit(sentence: str) -> NoReturn:
-    print(f"spo: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+    print_message(" ".join(sentence.split()))
     raise SystemExit(2) from None
 
 

@@ -19,8 +19,9 @@ from spo.known_environments import LIBRARIES, Facts, stored_facts, stored_versio
 def list_facts() -> dict[str, Facts]:
     """Returns the facts of every environment that can be made here, by name."""
     facts = {name: known for name, known in stored_facts().items() if name.partition("/")[0] not in LIBRARIES}
+    absent = missing()
     for family, library in LIBRARIES.items():
-        if family in missing():
+        if family in absent:
             continue
         if stored_version(family) == importlib.metadata.version(library.distribution):
             facts |= {name: known for name, known in stored_facts().items() if name.startswith(f"{family}/")}
@@ -77,10 +78,11 @@ def compute_all() -> dict[str, Any]:
     """
     from spo.environments import registry
 
+    absent = missing()
     versions = {
         family: importlib.metadata.version(library.distribution)
         for family, library in LIBRARIES.items()
-        if family not in missing()
+        if family not in absent
     }
     with quiet():
         names = registry.names()

@@ -256,7 +256,7 @@ def runs(
         sort: Column that decides the order. The best result comes first, and otherwise the smallest value.
         reverse: Reverse the order.
     """
-    from spo.checks import printable
+    from spo.checks import print_message
     from spo.cli.tables import print_table
     from spo.reports import overview
 
@@ -272,7 +272,7 @@ def runs(
     print_table(header, rows, cut=("task", "algorithm"), own_line=True)
     for run in chosen:
         if run.damage:
-            print(printable(f"spo: {run.folder} is damaged. {run.damage}"), file=sys.stderr)
+            print_message(f"{run.folder} is damaged. {run.damage}")
 
 
 def _cells(run: "Overview", root: Path) -> tuple[str, ...]:

@@ -81,11 +81,6 @@ def missing() -> dict[str, str]:
     return sentences
 
 
-def is_built_in(name: str) -> bool:
-    """True if this package implements the environment, False if it adapts another library's."""
-    return name.partition("/")[0] not in LIBRARIES
-
-
 class Description(NamedTuple):
     """Specs, time limit and score of an environment. Its `environment` is not meant to be played."""
 
@@ -200,4 +195,4 @@ _FAMILIES = {
     ),
 }
 
-__all__ = ["Description", "describe", "is_built_in", "make", "maker_of", "missing", "names"]
+__all__ = ["Description", "describe", "make", "maker_of", "missing", "names"]

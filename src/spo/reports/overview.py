@@ -22,7 +22,7 @@ from spo.reports.run_files import (
     read_starts,
     read_summary,
 )
-from spo.reports.run_finding import is_run, runs_below
+from spo.reports.run_finding import runs_below
 from spo.reports.runs import headline, latest_per_seed
 
 #: Bytes at the end of metrics.jsonl that are read first. Each further part is as long as all before it.
@@ -63,16 +63,12 @@ class Overview:
 
 def list_overviews(root: Path) -> list[Overview]:
     """Returns an overview of every run under `root`, oldest first. A run that can't be read is listed as damaged."""
-    found = map(_read_overview, runs_below(Path(root)))
+    found = map(read_overview, runs_below(Path(root)))
     return sorted(found, key=lambda overview: (overview.started, str(overview.folder)))
 
 
-def read_overview(folder: Path) -> Overview | None:
-    """Returns the overview of the run in a folder. None if its config.json is that of another program."""
-    return _read_overview(folder) if is_run(folder) else None
-
-
-def _read_overview(folder: Path) -> Overview:
+def read_overview(folder: Path) -> Overview:
+    """Returns the overview of the run in a folder, which has a config.json."""
     started = (folder / "config.json").stat().st_mtime
     try:
         config = read_config(folder)
