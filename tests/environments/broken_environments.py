@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spo.types import ContinuousActions, DiscreteActions, Environment, TimeStep
+from spo.types import ContinuousActions, DiscreteActions, Environment, Starts, TimeStep
 
 LENGTH = 4
 
@@ -255,6 +255,22 @@ BROKEN = {
         lambda: corridor()._replace(observation_spec=jax.ShapeDtypeStruct((), int)),
         "observation_spec is int64",
         "write jnp.int32",
+    ),
+    "names_of_other_actions": (
+        lambda: corridor()._replace(action_names=("left", "right", "up")),
+        "action_names must be a tuple with one text for each discrete action",
+        "leave it out",
+    ),
+    "text_as_names_of_actions": (lambda: corridor()._replace(action_names="lr"), "action_names must be", "leave it"),
+    "starts_is_a_function": (
+        lambda: corridor()._replace(starts=corridor().reset),
+        "starts must be a spo.types.Starts",
+        "leave it out",
+    ),
+    "starts_in_the_wrong_order": (
+        lambda: corridor()._replace(starts=Starts("Cell", 3, 0, lambda key, number: corridor().reset(key))),
+        "starts.low and starts.high must be whole numbers with low <= high",
+        "leave starts out",
     ),
     "render_is_no_function": (lambda: corridor()._replace(render=3), "render must be a function", "leave it out"),
     "step_is_no_function": (lambda: corridor()._replace(step=None), "step must be a function", "pass the function"),

@@ -72,7 +72,9 @@ def test_valid_environments_pass_in_silence(capsys: pytest.CaptureFixture[str]):
         corridor(start=lambda key: jax.random.randint(key, (), 0, 2)),
         corridor(state=lambda position: (position, jnp.zeros(3, jnp.float16))),
         episode_limit(corridor(move=lambda key, position, action: position * 0), 30),
+        corridor()._replace(action_names=("left", "right")),
         make("tiny/lqr").train,
+        make("sokoban/generated", num_levels=2, num_evaluation_levels=1).train,
     ):
         assert check_environment(environment) is None
     assert capsys.readouterr() == ("", "")

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from spo.checks import shorten
 from spo.environments.checking.tracing import InvalidEnvironment, canonical, is_array
 from spo.environments.checking.words import describe, named_leaves
-from spo.types import ContinuousActions, DiscreteActions, Environment
+from spo.types import ContinuousActions, DiscreteActions, Environment, Starts
 
 
 def check_specs(environment: Environment) -> None:
@@ -30,6 +31,8 @@ def check_specs(environment: Environment) -> None:
             f"render must be a function from a state to an image, got {describe(environment.render)}: leave it out."
         )
     _check_action_spec(environment.action_spec)
+    _check_action_names(environment.action_names, environment.action_spec)
+    _check_starts(environment.starts)
     leaves = named_leaves("observation_spec", environment.observation_spec)
     if not leaves:
         raise InvalidEnvironment(
@@ -70,6 +73,31 @@ def _check_action_spec(spec: Any) -> None:
         raise InvalidEnvironment(
             f"action_spec must be DiscreteActions or ContinuousActions of spo.types, got {describe(spec)}: write for "
             "example DiscreteActions(4) or ContinuousActions(2)."
+        )
+
+
+def _check_action_names(names: Any, spec: DiscreteActions | ContinuousActions) -> None:
+    are_texts = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
+    expected = (0, spec.num_actions) if isinstance(spec, DiscreteActions) else (0,)
+    if not are_texts or len(names) not in expected:
+        raise InvalidEnvironment(
+            f"action_names must be a tuple with one text for each discrete action of action_spec, got "
+            f"{shorten(names)}: correct it or leave it out."
+        )
+
+
+def _check_starts(starts: Any) -> None:
+    if starts is None:
+        return
+    if not isinstance(starts, Starts) or not callable(starts.reset):
+        raise InvalidEnvironment(
+            f"starts must be a spo.types.Starts with a function as its reset, got {shorten(starts)}: leave it out."
+        )
+    bounds = (starts.low, starts.high)
+    if not all(isinstance(bound, int | np.integer) for bound in bounds) or starts.low > starts.high:
+        raise InvalidEnvironment(
+            f"starts.low and starts.high must be whole numbers with low <= high, got {starts.low!r} and "
+            f"{starts.high!r}: correct them or leave starts out."
         )
 
 
