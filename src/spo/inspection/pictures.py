@@ -51,10 +51,14 @@ class Pictures:
         None is returned as well once the budget is spent: either all states of a search have pictures, or none has.
         """
         num_states = int(np.prod(shape))
-        flat = jax.tree.map(lambda x: np.asarray(x).reshape(num_states, *np.shape(x)[len(shape) :]), states)
-        rows = [jax.tree.map(lambda x, row=row: x[row], flat) for row in range(num_states)]
-        if num_states == 0 or (sketch(rows[0]) is None and not self._affords(rows[0], num_states)):
+        if num_states == 0:
             return None
+        flat = jax.tree.map(lambda x: np.asarray(x).reshape(num_states, *np.shape(x)[len(shape) :]), states)
+        # The first state decides if the others are worth taking apart: that of thousands is slower than their search.
+        first = jax.tree.map(lambda x: x[0], flat)
+        if sketch(first) is None and not self._affords(first, num_states):
+            return None
+        rows = [jax.tree.map(lambda x, row=row: x[row], flat) for row in range(num_states)]
         start = time.perf_counter()
         added, names = {}, []
         for row in rows:
@@ -63,7 +67,7 @@ class Pictures:
                 return None
             names.append(_name(picture))
             added[names[-1]] = picture
-        if sketch(rows[0]) is None:
+        if sketch(first) is None:
             new = sum(len(picture["png"]) for name, picture in added.items() if name not in self.by_name)
             self._budget = Budget(self._budget.seconds - (time.perf_counter() - start), self._budget.characters - new)
             if self._budget.characters < 0:

@@ -6,6 +6,7 @@ page call the same function, so they show the same search.
 
 import collections
 import functools
+import gc
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -115,7 +116,18 @@ class Subject:
         self._programs[_static(settings)] = compiled
         if len(self._programs) > MAX_PROGRAMS:
             self._programs.popitem(last=False)
+        _shorten_collections()
         return compiled
+
+
+def _shorten_collections() -> None:
+    """Keeps Python's garbage collector from visiting the objects of a compilation again.
+
+    There are millions of them. A full collection in the middle of a search takes longer than the search.
+    """
+    gc.unfreeze()
+    gc.collect()  # programs that were replaced are freed
+    gc.freeze()
 
 
 def decide(
