@@ -10,6 +10,7 @@ import pytest
 
 import spo
 from spo.acting import Experience
+from spo.algorithms.alphazero import AlphaZeroConfig
 from spo.algorithms.base import Algorithm, Setting, TrainState
 from spo.algorithms.ppo import PPOConfig
 from spo.algorithms.spo import SPOConfig
@@ -42,7 +43,7 @@ def change_scale(environment: Environment, reward: float = 1.0, observation: flo
 
 
 def run(environment: Environment, config=PPO, scaling: ScalingConfig = BOTH, iterations: int = 4):
-    algorithm = "ppo" if isinstance(config, PPOConfig) else "spo"
+    algorithm = {PPOConfig: "ppo", SPOConfig: "spo", AlphaZeroConfig: "alphazero"}[type(config)]
     steps = iterations * config.num_envs * config.rollout_length
     experiment = Experiment(
         task="object:scaled",
@@ -137,13 +138,34 @@ def test_rewards_in_the_replay_buffer_follow_the_scale():
     rewards = next(node.reward for node in nodes if isinstance(node, Experience))
     raw = np.unique(np.round(np.asarray(rewards) / np.asarray(state.learner.scales.reward_scale)[0], 2))
     assert set(raw) == {0.0, 50.0, 100.0}
-    # `spo inspect` shows the policy and the search of a scaled learner.
+    # `spo inspect` shows the policy and the search of a scaled learner, in rewards of the environment.
     learner, inspect = jax.tree.map(lambda x: x[0], state.learner), trainer.algorithm.inspect
     env_state, timestep = jax.vmap(trainer.task.train.reset)(jax.random.split(jax.random.key(1), 2))
     assert inspect.policy(learner, timestep).shape[0] == 2
     temperature = inspect.temperature(learner)
     searched = inspect.search(learner, jax.random.key(0), env_state, timestep, temperature, greedy=True)
     assert searched.action.shape == (2,)
+    assert set(np.unique(np.round(searched.output.ancestry.reward, 2))) <= {0.0, 50.0, 100.0}
+    stepped = jax.vmap(trainer.task.model.step)(jax.random.split(jax.random.key(2), 2), env_state, searched.action)[1]
+    following = trainer.algorithm.value(learner, jax.random.key(0), stepped)
+    values = np.asarray(searched.output.ancestry.value)[:, 0]
+    assert np.isclose(values, np.asarray(following)[:, None], rtol=1e-3).any(axis=1).all()
+
+
+def test_a_tree_is_inspected_in_rewards_of_the_environment():
+    config = AlphaZeroConfig(
+        num_envs=4, rollout_length=4, num_updates=1, batch_size=2, sequence_length=4, replay_size=64, num_simulations=8
+    )
+    environment = change_scale(make("tiny/credit").train, reward=100.0)
+    trainer, state, _ = run(environment, config, iterations=3)
+    learner = jax.tree.map(lambda x: x[0], state.learner)
+    assert float(learner.scales.reward_scale) < 0.5
+    env_state, timestep = jax.vmap(trainer.task.train.reset)(jax.random.split(jax.random.key(1), 2))
+    search = trainer.algorithm.inspect.search
+    output = search(learner, jax.random.key(0), env_state, timestep, None, greedy=True).output
+    assert set(np.unique(np.round(output.tree.children_rewards, 2))) <= {0.0, 50.0, 100.0}
+    assert float(output.tree.children_rewards.max()) > 1.0
+    np.testing.assert_allclose(output.tree.node_values[:, 0], output.value, rtol=1e-5)
 
 
 def test_returns_that_are_all_the_same_get_a_moderate_factor():

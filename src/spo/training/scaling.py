@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.acting import Experience, Worker
-from spo.algorithms.base import Algorithm, Inspect, Setting, TrainState
+from spo.algorithms.base import Algorithm, Inspect, Searched, Setting, TrainState
 from spo.algorithms.observation_statistics import (
     RunningStatistics,
     include_rollout,
@@ -30,6 +30,7 @@ from spo.algorithms.observation_statistics import (
 from spo.networks import Architecture, Networks
 from spo.networks.grids import GridTorso, is_board, is_picture
 from spo.networks.torsos import CNN, MLP
+from spo.search import SearchOutput
 from spo.training.experiment import ScalingConfig
 from spo.types import Action, Array, Bool, Environment, Float, Metrics, Observation, PRNGKey, PyTree, State, TimeStep
 
@@ -120,7 +121,7 @@ def scale_algorithm(
 
 
 def _bind_inspect(plain: Inspect | None, bind: Callable[[Scales], Algorithm]) -> Inspect | None:
-    """Returns the functions of `spo inspect` for a scaled learner. Values inside a search are in scaled rewards."""
+    """Returns the functions of `spo inspect` for a scaled learner. Only the temperature is in scaled rewards."""
     if plain is None:
         return None
 
@@ -130,7 +131,25 @@ def _bind_inspect(plain: Inspect | None, bind: Callable[[Scales], Algorithm]) ->
 
         return None if getattr(plain, name) is None else call
 
-    return Inspect(plain.distribution, bound("policy"), bound("search"), bound("temperature"))
+    def search(learner: ScaledLearner, *arguments: Any, **options: Any) -> Searched:
+        searched: Searched = bound("search")(learner, *arguments, **options)
+        return searched._replace(output=_in_rewards(searched.output, learner.scales.reward_scale))
+
+    return Inspect(plain.distribution, bound("policy"), None if plain.search is None else search, bound("temperature"))
+
+
+def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
+    """Returns the result of a search with its values in rewards of the environment."""
+    if isinstance(output, SearchOutput):
+        ancestry = output.ancestry
+        assert ancestry is not None  # `Inspect.search` records it
+        ancestry = ancestry._replace(reward=ancestry.reward / scale, value=ancestry.value / scale)
+        return output._replace(value=output.value / scale, ancestry=ancestry)
+    names = ("raw_values", "node_values", "children_values", "children_rewards")
+    tree = output.tree
+    scaled = {name: getattr(tree, name) / scale for name in names}
+    replace = tree._replace if hasattr(tree, "_replace") else tree.replace  # mctx's tree is a dataclass
+    return output._replace(value=output.value / scale, tree=replace(**scaled))
 
 
 def init(
