@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -178,8 +179,10 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path):
         assert found, server.stderr.read()
         with urllib.request.urlopen(found[0]) as page:
             assert b"spo inspect" in page.read()
-        os.kill(server.pid, signal.SIGINT)
-        out, err = server.communicate(timeout=60)
-    assert server.returncode == 130
+        port = int(found[0].split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)):  # as a browser keeps one
+            os.kill(server.pid, signal.SIGINT)
+            out, err = server.communicate(timeout=60)
+    assert server.returncode == 130, (out, err)
     assert "The server has ended." in out
     assert "Traceback" not in err

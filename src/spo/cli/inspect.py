@@ -93,11 +93,12 @@ def _serve(chosen: "InspectOptions", subject: "Subject", origin: "Origin") -> No
         print("Compiling the search ...", file=sys.stderr, flush=True)
         make_session().answer("/api/session", {})  # so that the first page opens at once
         print(f"Open {server.address} in a browser. Ctrl-C ends the server.", flush=True)
-        ended = serve(server)
+        serve(server)
     print("The server has ended.", flush=True)
-    if not ended:  # a compilation can't be interrupted, and Python would wait for it
-        os._exit(INTERRUPTED)
-    raise SystemExit(INTERRUPTED)
+    # Threads may be left, of a compilation or of open connections. At its own end, Python would wait for the first, and
+    # now and then abort by the others.
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 @contextlib.contextmanager

@@ -340,15 +340,15 @@ def _print_error(error: Exception) -> None:
     print(f"spo: A request failed: {printable(quote(error))}.", file=sys.stderr, flush=True)
 
 
-def serve(server: Server, end_seconds: float = 3.0) -> bool:
-    """Answers requests until Ctrl-C. Returns False if a search is still running after some seconds."""
+def serve(server: Server, end_seconds: float = 3.0) -> None:
+    """Answers requests until Ctrl-C. Then a search that is running gets some seconds to end."""
     try:
         server.serve_forever(poll_interval=0.1)
     except KeyboardInterrupt:
         pass
     finally:
         server.server_close()
-    return server.gate.wait_until_empty(end_seconds)
+    server.gate.wait_until_empty(end_seconds)
 
 
 __all__ = ["Limits", "Server", "serve", "to_json"]
