@@ -100,6 +100,55 @@ def test_many_particles_are_folded(browser: Any, tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_details_stay_in_sight_on_a_narrow_page_until_they_are_closed(browser: Any, tmp_path: Path):
+    with open_page(browser, viewport=SIZES["narrow"], has_touch=True) as page:
+        visit(page, tmp_path, fake_document())
+        height = page.evaluate("document.documentElement.scrollHeight")
+        page.locator(".dot").first.scroll_into_view_if_needed()
+        page.locator(".dot").first.tap()
+        box = page.locator(".details-body").bounding_box()
+        assert 0 < box["y"] < box["y"] + box["height"] <= SIZES["narrow"]["height"] + 1
+        assert page.locator(".selecting .on-path").count() > 0
+        assert page.evaluate("document.documentElement.scrollHeight") == height, "the page does not grow"
+        page.get_by_role("button", name="Close").tap()
+        assert page.locator(".selecting").count() == page.locator(".details table").count() == 0
+        assert page.evaluate("document.documentElement.scrollHeight") == height, "the page does not grow"
+
+
+@pytest.mark.slow
+def test_the_search_that_is_switched_off_is_not_called_missing(browser: Any, tmp_path: Path):
+    document = fake_document("policy")
+    for step in document["steps"][:-1]:
+        step["decision"]["settings"]["use_search"] = False
+    with open_page(browser) as page:
+        visit(page, tmp_path, document)
+        assert page.locator(".guide h3").first.inner_text() == "The search is off"
+        assert page.locator(".policy thead").inner_text().split() == ["action", "chance"]
+
+
+@pytest.mark.slow
+def test_long_names_do_not_widen_a_narrow_page(browser: Any, tmp_path: Path):
+    document = fake_document()
+    document["run"] |= {"algorithm": "sampled_alphazero", "task": "module:" + 60 * "e", "name": "x" * 80}
+    document["actions"]["names"] = [f"a_very_long_name_of_action_{index}" for index in range(20)]
+    with open_page(browser, viewport=SIZES["narrow"]) as page:
+        visit(page, tmp_path, document)
+        assert overflow(page) <= 0
+        assert page.locator("h1").inner_text() == "sampled_alphazero on module:" + 60 * "e"
+
+
+@pytest.mark.slow
+def test_actions_that_are_not_allowed_are_named(browser: Any, tmp_path: Path):
+    document = fake_document("policy")
+    document["steps"][0]["mask"] = [action in (0, 2) for action in range(20)]
+    with open_page(browser) as page:
+        visit(page, tmp_path, document)
+        assert page.locator(".policy .forbidden").count() == 10
+        assert page.locator(".policy tbody tr:not(.forbidden) .name").all_inner_texts() == ["up", HOSTILE]
+        assert page.locator(".forbidden").first.inner_text().split("\t") == ["right", "not allowed in this state"]
+
+
+@pytest.mark.slow
 def test_the_theme_can_be_switched(browser: Any, tmp_path: Path):
     with open_page(browser, color_scheme="light") as page:
         visit(page, tmp_path, fake_document())

@@ -1,12 +1,13 @@
 """Tests of the live page in a real browser. Its requests are answered by a session, without a server."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from inspection.browser import open_browser, open_page
+from inspection.browser import open_browser, open_page, overflow
 from inspection.subjects import make_subject
 from spo.inspection.episode import Origin
 from spo.inspection.html import make_page
@@ -18,7 +19,13 @@ ADDRESS = "http://localhost:1"
 
 @pytest.fixture
 def page() -> Iterator[Any]:
-    session = Session(make_subject(), Origin("runs/x", "best", 100))
+    with live_page("spo", "rubiks_cube") as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def live_page(algorithm: str, task: str, **options: Any) -> Iterator[Any]:
+    session = Session(make_subject(algorithm, task), Origin("runs/x", "best", 100))
 
     def answer(route: Any) -> None:
         path = route.request.url.removeprefix(ADDRESS).partition("?")[0]
@@ -36,7 +43,8 @@ def page() -> Iterator[Any]:
             body, status = {"error": str(error)}, 400
         route.fulfill(body=json.dumps(body), status=status, content_type="application/json")
 
-    with open_browser() as browser, open_page(browser, viewport={"width": 1280, "height": 900}) as opened:
+    size = {"width": 1280, "height": 900}
+    with open_browser() as browser, open_page(browser, **{"viewport": size} | options) as opened:
         opened.route(f"{ADDRESS}/**", answer)
         opened.goto(f"{ADDRESS}/?token=secret")
         opened.wait_for_selector(".decision")
@@ -109,6 +117,8 @@ def test_two_settings_stand_side_by_side(page: Any):
     assert {name: first[name] for name in shared} == {name: second_[name] for name in shared}
     assert len(set(first.values())) > 3
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    legends = [panels.nth(index).locator(".legend").inner_text() for index in (0, 1)]
+    assert ["with the first settings" in legend for legend in legends] == [False, True]
 
 
 def test_a_control_that_changes_during_a_search_is_searched_too(page: Any):
@@ -123,3 +133,54 @@ def test_a_control_that_changes_during_a_search_is_searched_too(page: Any):
         }"""
     )
     has_count(page, ".dot", 16)
+
+
+def test_another_seed_searches_again_and_says_what_changed(page: Any):
+    seed = page.locator("[aria-label='Settings of the search'] input[name=seed]")
+    status = page.locator("[data-part=status]")
+    assert "Change a setting" in status.inner_text()
+    before = weights(page)
+    page.get_by_role("button", name="Another seed").click()
+    searched(page)
+    assert seed.input_value() == "1"
+    assert weights(page) != before
+    assert "Chosen: " in status.inner_text()
+    assert "before" in status.inner_text()
+    # The status has its room from the start, in sight above the page.
+    assert status.bounding_box()["height"] > 0
+    page.mouse.wheel(0, 600)
+    assert status.bounding_box()["y"] < 200
+
+
+def test_keys_stay_on_the_button_that_was_pressed(page: Any):
+    button = page.locator("button.play").nth(3)
+    label = button.get_attribute("aria-label")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("output:text-is('before move 2')")
+    searched(page)
+    left = page.locator(f'button[aria-label="{label}"]').count()
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused == (label if left else None)
+
+
+def test_the_settings_are_explained_for_keys_too(page: Any):
+    help_ = page.locator(".live details.glossary")
+    help_.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert "Number of imagined futures" in help_.inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_algorithm_without_a_search_is_live_too(width: int):
+    with live_page("ppo", "tiny/lqr", viewport={"width": width, "height": 844}) as page:
+        page.get_by_role("button", name="Decide again").click()
+        searched(page)
+        assert "Decided in" in page.locator("[data-part=status]").inner_text()
+        page.locator(".by-hand summary").click()
+        page.locator(".by-hand input").fill("0.25")
+        page.get_by_role("button", name="Play these numbers").click()
+        page.wait_for_selector("output:text-is('before move 2')")
+        assert "Played 0.250" in page.locator("[data-part=status]").inner_text()
+        assert page.locator(".dot").count() == 0
+        assert overflow(page) <= 0

@@ -111,6 +111,26 @@ def test_a_picture_of_a_particle_on_request(session: Session):
     assert drawn == answer["pictures"][decision["search"]["picture"][1][2]]
 
 
+def test_an_action_that_is_not_allowed_is_refused():
+    session = Session(make_subject(task="tiny/masked"), ORIGIN)
+    mask = np.asarray(session.moments[0].timestep.action_mask)
+    refused = int(np.flatnonzero(~mask)[0])
+    with pytest.raises(ValueError, match=f"action {refused} is not allowed in this state"):
+        session.answer("/api/step", {"index": 0, "action": refused})
+    assert len(session.moments) == 1
+
+
+def test_the_temperature_needs_no_compilation_and_other_settings_do(session: Session):
+    def decision(**settings: Any) -> Any:
+        return session.answer("/api/search", {"settings": SMALL | settings})["steps"][0]["decision"]
+
+    decision()
+    for settings in ({}, {"temperature": 0.5}, {"temperature": 7.0}):
+        assert decision(**settings)["compile_seconds"] < 1e-3
+    assert decision(horizon=1)["compile_seconds"] > 1e-3
+    assert decision(horizon=1)["compile_seconds"] < 1e-3
+
+
 @pytest.mark.parametrize(
     ("path", "request_", "words"),
     [

@@ -23,14 +23,16 @@ actions are continuous, always as the environment takes it.
     step        {index, picture: name | null, observation: null | [{name, shape, values | null}], mask: null | [bool],
                  metrics: {name: number}, return: sum of rewards so far, end: null | "terminated" | "truncated",
                  decision: null | decision, taken: the action that was taken here, or null, reward: of it, or null}
-    decision    {settings, seed, action, value: V(s), temperature | null, policy, search: null | particles | tree,
-                 seconds, compile_seconds: 0 if the program was there; live: search_id}
+    decision    {settings, seed, action, value: V(s), temperature | null: in the rewards that the agent learns with,
+                 policy, search: null | particles | tree, seconds, compile_seconds: 0 if the program was there;
+                 live: search_id}
     policy      {kind: "discrete", before: [probability] | null, after: [probability] | null}
                 {kind: "continuous", before: null | [[density in each of 32 bins from low to high] per dimension],
                  after: null | {actions: [[number per dimension]], weights: [number]}}
 
     particles   {kind: "particles", valid, num_particles: N, horizon: h, value: mean return of the particles,
-                 [h]:     ess, live, root_actions: distinct first actions, resampled: after this depth
+                 [h]:     ess, live, root_actions: distinct first actions after any resample there, resampled: after
+                          this depth
                  [h][N]:  parent: index at the depth above, action, reward, particle_value, ended, weight: sum 1 per
                           depth, before any resample
                  picture: [h][N] names | null

@@ -100,8 +100,8 @@ class Session:
     def _step(self, request: Mapping[str, Any]) -> dict[str, Any]:
         _check_names(request, "index", "action", "settings", "seed")
         index = self._check_index(request)
-        action = self._check_action(request.get("action"))
         moment = self.moments[index]
+        action = self._check_action(request.get("action"), moment.timestep.action_mask)
         if bool(moment.timestep.ended):
             raise ValueError("The episode has ended: take a step back, or start a new episode.")
         if index + 1 >= MAX_STEPS:
@@ -201,11 +201,13 @@ class Session:
         check_settings(self.subject.experiment, request.get("settings", {}))
         check_value("seed", request.get("seed", self.seed), Seed)
 
-    def _check_action(self, action: Any) -> Any:
+    def _check_action(self, action: Any, mask: Any) -> Any:
         spec = self.subject.environment.action_spec
         if isinstance(spec, DiscreteActions):
             if type(action) is not int or not 0 <= action < spec.num_actions:
                 raise ValueError(f"action must be 0 to {spec.num_actions - 1}, got {shorten(action)}.")
+            if mask is not None and not bool(mask[action]):
+                raise ValueError(f"action {action} is not allowed in this state: choose another one.")
             return action
         return _check_vector(action, spec)
 

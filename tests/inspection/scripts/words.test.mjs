@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
-const { actionName, figure, number, percent, whyChosen } = await import(new URL("words.mjs", page));
+const { actionName, figure, number, percent, promises, whyChosen } = await import(new URL("words.mjs", page));
 const { MOST_BARS, shownActions } = await import(new URL("policy_view.mjs", page));
 const { describeCube, gridOf, isSolved } = await import(new URL("pictures_view.mjs", page));
 const { actionColours, colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
@@ -28,16 +28,20 @@ test("actions have names", () => {
   assert.equal(actionName({ kind: "discrete", names: ["up"] }, 0), "up");
   assert.equal(actionName({ kind: "discrete", names: [] }, 3), "action 3");
   assert.equal(actionName({ kind: "continuous" }, [0.5, -1]), "(0.500, −1)");
+  assert.equal(actionName({ kind: "continuous" }, [0.5]), "0.500");
 });
 
 test("the reason of a choice names shares before and after, resamples and ends", () => {
   const decision = {
-    action: 1, settings: { greedy: false, readout: "last" }, policy: { kind: "discrete", before: [0.9, 0.1], after: [0.25, 0.75] },
-    search: { kind: "particles", num_particles: 8, horizon: 2, live: [8, 5], resampled: [true, false], valid: true,
-      action: [[0, 1, 1, 1, 1, 1, 1, 1]] },
+    action: 1, value: 0.4, settings: { greedy: false, readout: "last", resample_period: 1 },
+    policy: { kind: "discrete", before: [0.9, 0.1], after: [0.25, 0.75] },
+    search: { ...oneStep([0, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1, 1], 0.5), horizon: 2, live: [8, 5], resampled: [true, false],
+      ess: [2.51, 8], root_actions: [2, 1], parent: [[0, 1, 2, 3, 4, 5, 6, 7], [1, 1, 1, 1, 1, 1, 1, 1]] },
   };
   const words = whyChosen(decision, { kind: "discrete", names: ["left", "right"] }).join(" ");
-  for (const part of ["right was chosen", "Drawn at random: its chance was 75 %", "at the last depth", "10 %", "3 of 8 particles", "resampled once"]) {
+  for (const part of ["right was chosen", "Drawn at random: its chance was 75 %", "at the last depth", "10 %", "3 of 8 particles",
+    "resampled once: after every depth", "as if over 2.5 of 8 particles", "right promises 1.500", "the most of the 2 actions",
+    "network expected 0.400", "From depth 2 on, every particle is a future that began with right"]) {
     assert.ok(words.includes(part), `${part} in: ${words}`);
   }
   const other = whyChosen({ ...decision, action: 0 }, { kind: "discrete", names: ["left", "right"] }).join(" ");
@@ -46,18 +50,58 @@ test("the reason of a choice names shares before and after, resamples and ends",
   assert.ok(greedy.includes("the largest share") && !greedy.includes("random"), greedy);
 });
 
+/** Returns a search of depth 1 in which all particles reach a state of the same value. */
+function oneStep(actions, rewards, value) {
+  const same = (entry) => [actions.map(() => entry)];
+  return { kind: "particles", num_particles: actions.length, horizon: 1, live: [actions.length], resampled: [false], valid: true,
+    ess: [actions.length], root_actions: [new Set(actions).size], parent: [actions.map((_, index) => index)], action: [actions],
+    reward: [rewards], particle_value: same(value), ended: same(false) };
+}
+
+test("an action promises its reward and the value after it, and no value after an end", () => {
+  const search = oneStep([0, 0, 1], [1, 3, 0], 10);
+  search.ended[0][1] = true;
+  assert.deepEqual([...promises(search)], [["0", (1 + 10 + 3) / 2], ["1", 10]]);
+  const tree = { kind: "tree", parent: [-1, 0, 0, 1], action: [null, [0.5], [1], [2]], reward: [null, 1, 0, 5], node_value: [0, 2, 4, 9] };
+  assert.deepEqual([...promises(tree)], [["[0.5]", 3], ["[1]", 4]]);
+  const decision = { action: 0, value: 0, settings: { greedy: false, readout: "last" }, search,
+    policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] } };
+  const names = { kind: "discrete", names: ["left", "right"] };
+  assert.match(whyChosen(decision, names)[0], /left promises 7.000 .* Of the 2 actions that were tried, right promises the most: 10.000/);
+});
+
+test("the reason of a policy without a search names its chance", () => {
+  const words = (policy, settings, actions, action) => whyChosen({ action, settings, policy, search: null }, actions)[0];
+  const names = { kind: "discrete", names: ["left", "right"] };
+  const policy = { kind: "discrete", before: [0.9, 0.1], after: null };
+  assert.equal(words(policy, { greedy: false }, names, 1),
+    "right was chosen. Drawn at random: the policy network gave it a chance of 10 %. The likeliest was left with 90 %.");
+  assert.equal(words(policy, { greedy: true }, names, 0), "left was chosen: the policy network gives it the largest probability, 90 %.");
+  assert.equal(words({ kind: "discrete", before: null, after: null }, { greedy: false }, names, 0), "left was chosen.");
+  const continuous = { kind: "continuous", before: [[1, 2]], after: null };
+  assert.match(words(continuous, { greedy: false }, { kind: "continuous" }, [0.5]), /^Action 0.500 was chosen: drawn at random/);
+  assert.match(words(continuous, { greedy: true }, { kind: "continuous" }, [0.5]), /the most likely action/);
+});
+
+test("the chance of a continuous action is the weight of all its particles", () => {
+  const search = { ...oneStep([[0.5], [1], [0.5]], [0, 0, 0], 1) };
+  const policy = { kind: "continuous", before: [[1]], after: { actions: [[0.5], [1], [0.5]], weights: [0.2, 0.5, 0.3] } };
+  const words = whyChosen({ action: [0.5], value: 1, settings: { greedy: false, readout: "last" }, policy, search }, { kind: "continuous" })[0];
+  assert.match(words, /its chance was 50 %/);
+});
+
 test("the reason of a tree search promises no draw", () => {
   const decision = { action: 0, settings: { greedy: false }, policy: { kind: "discrete", before: [0.5, 0.5], after: [0.25, 0.75] },
-    search: { kind: "tree", parent: [-1, 0] } };
+    search: { kind: "tree", parent: [-1, 0], action: [null, 0], reward: [null, 0], node_value: [0, 1] } };
   const [chosen, tree] = whyChosen(decision, { kind: "discrete", names: ["left", "right"] });
   assert.ok(chosen.startsWith("left was chosen: its share after the search is 25 %. The likeliest was right with 75 %."), chosen);
   assert.ok(!chosen.includes("random"), chosen);
-  assert.equal(tree, "The tree has 2 states.");
+  assert.equal(tree, "The tree has 2 states. In this state 1 action was tried.");
 });
 
 test("the reason names the first actions and why nothing was resampled", () => {
-  const search = { kind: "particles", num_particles: 4, horizon: 4, live: [4, 4, 4, 4], resampled: [false, false, false, false],
-    valid: true, action: [[0, 0, 1, 1]] };
+  const search = { ...oneStep([0, 0, 1, 1], [0, 0, 0, 0], 0), horizon: 4, live: [4, 4, 4, 4], resampled: [false, false, false, false],
+    root_actions: [2, 2, 2, 2], parent: Array(4).fill([0, 1, 2, 3]) };
   const words = (settings, method) => whyChosen(
     { action: 0, settings, policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] }, search },
     { kind: "discrete", names: ["left", "right"] }, method)[1];
@@ -118,6 +162,23 @@ test("an answer replaces steps and drops later ones", () => {
   assert.equal(data.steps[0].reward, 1);
   assert.equal(data.steps[1].decision.action, 3);
   assert.ok("d" in data.pictures);
+});
+
+test("a compilation is announced while a search waits for it", async () => {
+  let finish;
+  globalThis.fetch = (path) => (path === "/api/status"
+    ? Promise.resolve({ ok: true, json: async () => ({ compiling: true, queue: 2 }) })
+    : new Promise((resolve) => { finish = () => resolve({ ok: true, json: async () => ({ length: 1, steps: [], pictures: {} }) }); }));
+  const said = [];
+  const live = connect("secret", "tab", (text) => { said.push(text); if (text !== null) finish(); });
+  await live.search(0, {}, 0);
+  assert.match(said[0], /^Compiling these settings.* 2 requests wait behind it\.$/);
+  assert.deepEqual(said.slice(1), [null], "and nothing is said after the answer");
+});
+
+test("a server that has ended is a sentence", async () => {
+  globalThis.fetch = async () => { throw new TypeError("Failed to fetch"); };
+  await assert.rejects(connect("secret", "tab", () => {}).undo(), /The server does not answer. If it has ended, start/);
 });
 
 test("requests carry the token, and a refused one is an error with the server's sentence", async () => {

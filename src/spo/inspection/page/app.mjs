@@ -2,10 +2,10 @@
 
 import { element, replace } from "./dom.mjs";
 import { drawGuide, leadSentence, MEANINGS } from "./guide.mjs";
-import { connect, makeControls, merge, showStatus } from "./live.mjs";
+import { connect, controlHelp, makeControls, merge, showStatus } from "./live.mjs";
 import { drawObservation, drawPicture } from "./pictures_view.mjs";
 import { drawDecision } from "./search_view.mjs";
-import { actionName, count, figure, number, percent } from "./words.mjs";
+import { actionName, count, figure, number, percent, tenths } from "./words.mjs";
 
 const SECONDS_PER_STEP = 1.2;
 const THEMES = ["auto", "light", "dark"];
@@ -22,8 +22,8 @@ export function start() {
   describeRun(page);
   addScrubbing(page);
   addTheme(page);
-  // On a narrow page the explanation would hide the search: it is one tap away.
-  if (window.innerWidth < 760) document.querySelector(".guide").open = false;
+  // On a narrow page, and below the controls of a live one, the explanation would hide the search: it is one tap away.
+  if (window.innerWidth < 760 || data.live) document.querySelector(".guide").open = false;
   if (data.live) addLive(page);
   show(page, data.live ? data.steps.length - 1 : 0);
   let width = window.innerWidth;
@@ -35,8 +35,10 @@ export function start() {
 function describeRun({ data, parts }) {
   const { run } = data;
   document.title = `${run.algorithm} on ${run.task}`;
-  replace(parts.title, `${run.algorithm} on ${run.task}`);
-  replace(parts.subtitle, `${run.name} · ${run.which} parameters of ${run.env_steps.toLocaleString("en")} training steps · `
+  // A long name may break after its separators.
+  const pieces = `${run.algorithm} on ${run.task}`.split(/(?<=[_/-])/);
+  replace(parts.title, pieces.flatMap((piece, index) => (index === 0 ? [piece] : [element("wbr"), piece])));
+  replace(parts.subtitle, `${run.name} · ${run.which} parameters, after ${run.env_steps.toLocaleString("en")} training steps · `
     + `episode of seed ${data.seed} · spo ${data.version}`);
 }
 
@@ -59,9 +61,12 @@ export function show(page, index) {
   const explained = step.decision ?? data.steps.find((other) => other.decision)?.decision ?? null;
   // The reader may have opened the glossary: it stays open.
   const open = parts.guide.querySelector(".glossary")?.open ?? false;
-  replace(parts.guide, drawGuide(explained, data.actions, data.method));
+  replace(parts.guide, drawGuide(explained, data.actions, data.method, Object.keys(step.metrics)));
   parts.guide.querySelector(".glossary").open = open;
-  replace(parts.lead, leadSentence(explained?.search ?? null));
+  replace(parts.lead, leadSentence(explained, data.actions));
+  const circles = explained?.search?.kind === "tree" ? "states of the tree" : "particles";
+  replace(parts.keys, "Keys: ← → step through the episode, Home and End jump.",
+    explained?.search ? ` Tab reaches the ${circles}, and arrow keys move among them.` : null);
   showDecisions(page, step);
 }
 
@@ -88,7 +93,7 @@ function drawFacts(data, step) {
     if (decision.temperature !== null) facts.push(["Temperature", number(decision.temperature)]);
     if (decision.search?.kind === "particles") {
       const { search } = decision;
-      facts.push(["Effective particles", `${Math.round(10 * search.ess[search.horizon - 1]) / 10} of ${search.num_particles}`]);
+      facts.push(["Effective particles", `${tenths(search.ess[search.horizon - 1])} of ${search.num_particles}`]);
     }
   }
   for (const [name, value] of Object.entries(step.metrics)) {
@@ -110,13 +115,13 @@ function showDecisions(page, step) {
   const second = live && page.second?.index === step.index ? page.second.decision : null;
   const compared = second !== null;
   const common = {
-    actions: data.actions, method: data.method, pictures: data.pictures, width: panelWidth(parts.decision, compared),
+    actions: data.actions, mask: step.mask, method: data.method, pictures: data.pictures, width: panelWidth(parts.decision, compared),
     askPicture: live ? live.picture : null, ranking: step.decision.policy.after,
   };
   const play = live ? (action) => live.play(action) : null;
   replace(parts.decision,
     drawDecision({ ...common, decision: step.decision, title: compared ? "First settings" : null, play }),
-    compared ? drawDecision({ ...common, decision: second, title: "Second settings", play: null }) : null);
+    compared ? drawDecision({ ...common, decision: second, title: "Second settings", isSecond: true, play: null }) : null);
   parts.decision.classList.toggle("compared", compared);
 }
 
@@ -201,33 +206,18 @@ function addTheme(page) {
 function addLive(page) {
   const { data, parts } = page;
   const token = new URLSearchParams(window.location.search).get("token") ?? "";
-  const requests = connect(token, data.live.session ?? "", (text) => showStatus(parts.status, text));
+  const requests = connect(token, data.live.session ?? "", (text) => {
+    showStatus(parts.status, text, text === null ? "" : "waiting");
+    parts.decision.classList.toggle("waiting", text !== null);
+  });
+  parts.status.hidden = false;
+  const searches = data.settings.use_search !== undefined;
   const first = makeControls(data.controls, data.settings, data.seed, "Settings of the search");
   const second = makeControls(data.controls, data.settings, data.seed, "Settings of the second search");
-  let busy = false;
-  let searchWaits = false;
-  const attempt = async (work) => {
-    if (busy) return;
-    busy = true;
-    parts.live.classList.add("busy");
-    try {
-      await work();
-      show(page, page.at);
-    } catch (error) {
-      showStatus(parts.status, error.message, true);
-    } finally {
-      busy = false;
-      parts.live.classList.remove("busy");
-    }
-    if (searchWaits) await searchAgain();
-  };
-  const searchAgain = async () => {
-    // A control that changes during a search counts as well: the last change is searched when the running one ends.
-    searchWaits = busy;
-    if (!busy) await attempt(search);
-  };
+  const turns = takeTurns(page);
   const search = async () => {
     const index = page.at;
+    const before = data.steps[index].decision;
     merge(data, await requests.search(index, first.read().settings, first.read().seed));
     page.second = null;
     if (compare.checked) {
@@ -235,49 +225,106 @@ function addLive(page) {
       Object.assign(data.pictures, answer.pictures);
       page.second = { index, decision: answer.steps[0].decision };
     }
-    reportTime(parts.status, data.steps[index].decision);
+    showStatus(parts.status, timeSentence(data.steps[index].decision) + changeSentence(before, data.steps[index].decision, data.actions));
   };
-  const play = (action) => attempt(async () => {
+  const searchAgain = () => turns.last(search);
+  const play = (action) => turns.one(async () => {
     merge(data, await requests.step(page.at, action, first.read().settings, first.read().seed));
     page.second = null;
     page.at += 1;
+    showStatus(parts.status, `Played ${actionName(data.actions, action)}. ${timeSentence(data.steps[page.at].decision)}`);
+  });
+  const playChosen = () => {
+    const { decision } = data.steps[page.at];
+    if (decision) play(decision.action);
+    else showStatus(parts.status, "The episode has ended: take a step back, or start a new episode.", "error");
+  };
+  const undo = () => turns.one(async () => {
+    merge(data, await requests.undo());
+    page.at = data.steps.length - 1;
+    page.second = null;
+    showStatus(parts.status, "Took back the last step.");
   });
   const compare = element("input", { type: "checkbox", name: "compare", onchange: () => {
     secondFrame.hidden = !compare.checked;
     searchAgain();
   } });
   const secondFrame = element("div", { class: "second", hidden: true }, element("h3", {}, "Second settings"), second.form);
-  const episode = episodeControls(data, async (seed, startNumber) => attempt(async () => {
+  const episode = episodeControls(data, (seed, startNumber) => turns.one(async () => {
     merge(data, await requests.reset(seed, startNumber, first.read().settings));
     data.seed = seed;
     page.second = null;
     page.at = 0;
     describeRun(page);
+    showStatus(parts.status, `Started a new episode. ${timeSentence(data.steps[0].decision)}`);
   }));
   for (const form of [first.form, second.form]) {
     form.addEventListener("submit", (event) => { event.preventDefault(); searchAgain(); });
     form.addEventListener("change", searchAgain);
   }
+  const button = (text, onclick, kind = null) => element("button", { type: "button", class: kind, onclick }, text);
   replace(parts.live,
-    element("h2", {}, "Change the search"), first.form,
+    element("h2", {}, searches ? "Change the search" : "Change the decision"), first.form,
     element("div", { class: "buttons" },
-      element("button", { type: "button", class: "primary", onclick: searchAgain }, "Search again"),
-      element("button", { type: "button", onclick: () => play(data.steps[page.at].decision?.action) }, "Play the chosen action"),
-      element("button", { type: "button", onclick: () => attempt(async () => {
-        merge(data, await requests.undo());
-        page.at = data.steps.length - 1;
-        page.second = null;
-      }) }, "Take back"),
+      button(searches ? "Search again" : "Decide again", searchAgain, "primary"),
+      button("Another seed", () => { first.nextSeed(); searchAgain(); }),
+      button("Play the chosen action", playChosen), button("Take back", undo),
       element("label", {}, compare, " compare with second settings")),
-    secondFrame, episode);
+    secondFrame, episode, controlHelp(data.controls));
   parts.live.hidden = false;
+  showStatus(parts.status, searches ? "Change a setting, or search with another seed." : "Change a setting, or decide with another seed.");
   page.live = { play, picture: requests.picture };
 }
 
-function reportTime(place, decision) {
-  if (!decision) return;
+/** Returns functions that start one piece of work at a time and show the page after it. */
+function takeTurns(page) {
+  const { parts } = page;
+  let busy = false;
+  let waiting = null;
+  const one = async (work) => {
+    if (busy) return;
+    busy = true;
+    parts.live.classList.add("busy");
+    const focused = document.activeElement?.getAttribute("aria-label");
+    try {
+      await work();
+      show(page, page.at);
+      restoreFocus(parts.decision, focused);
+    } catch (error) {
+      showStatus(parts.status, error.message, "error");
+    } finally {
+      busy = false;
+      parts.live.classList.remove("busy");
+    }
+    if (waiting !== null) await last(waiting);
+  };
+  // A control that changes during a search counts as well: the last change is searched when the running one ends.
+  const last = async (work) => {
+    waiting = busy ? work : null;
+    if (!busy) await one(work);
+  };
+  return { one, last };
+}
+
+/** Focuses the button in whose place the focused one was: keys keep their place when the panel is drawn anew. */
+function restoreFocus(panel, label) {
+  if (!label || document.activeElement !== document.body) return;
+  [...panel.querySelectorAll("button[aria-label]")].find((button) => button.getAttribute("aria-label") === label)
+    ?.focus({ preventScroll: true });
+}
+
+function timeSentence(decision) {
+  if (!decision) return "";
   const compiled = decision.compile_seconds > 0.05 ? ` after ${number(decision.compile_seconds)} s of compilation` : "";
-  showStatus(place, `Searched in ${Math.max(1, Math.round(1000 * decision.seconds))} ms${compiled}.`);
+  const verb = decision.search ? "Searched" : "Decided";
+  return `${verb} in ${Math.max(1, Math.round(1000 * decision.seconds))} ms${compiled}. `;
+}
+
+/** Returns what a new search in the same state changed. */
+function changeSentence(before, after, actions) {
+  if (!before || !after) return "";
+  const [old, now] = [actionName(actions, before.action), actionName(actions, after.action)];
+  return old === now ? `Chosen: ${now}, as before.` : `Chosen: ${now}, before: ${old}.`;
 }
 
 function episodeControls(data, reset) {

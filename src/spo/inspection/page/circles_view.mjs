@@ -4,7 +4,11 @@ import { element, svg } from "./dom.mjs";
 
 const MARGIN = { top: 34, right: 18, bottom: 26, left: 74 };
 const LARGEST_RADIUS = 20;
+/** Least pixels between two depths. A deep search scrolls sideways. */
+const SMALLEST_GAP = 22;
 const LARGEST_ROW = 30;
+/** Pixels behind the last depth for a resample there. */
+const TAIL = 44;
 const LETTER = 8;
 const SMALLEST_RADIUS = 2.5;
 const DIAMOND = 4;
@@ -13,14 +17,14 @@ const DIAMOND = 4;
  * Returns a picture of circles.
  *
  * options: {layout, numDepths, resampled, rootRow, classes, labels, width, describe, onSelect, title}
- *   describe(circle) -> label for screen readers; onSelect(circle | null) is called on hover and focus.
+ *   describe(circle) -> label for screen readers; onSelect(circle | null, byKey) is called on hover and focus.
  */
 export function drawCircles(options) {
   const { layout, numDepths, resampled, width } = options;
-  const place = placement(layout, numDepths, resampled, width, options.rootRow);
+  const labelWidth = LETTER * Math.max(0, ...options.labels.map(({ text }) => text.length));
+  const place = placement(layout, numDepths, resampled, width, options.rootRow, labelWidth);
   // Lines from the root are level beside the labels, which stand between them or above them.
-  const longest = Math.max(0, ...options.labels.map(({ text }) => text.length));
-  place.level = Math.max(place.root.x + 24, place.x[0] - place.largest - 8 - LETTER * longest);
+  place.level = Math.max(place.root.x + 24, place.x[0] - place.largest - 8 - labelWidth);
   const picture = svg("svg", {
     class: "circles", width: place.width, height: place.height, viewBox: `0 0 ${place.width} ${place.height}`,
     role: "group", "aria-label": options.title,
@@ -35,24 +39,28 @@ export function drawCircles(options) {
   for (const index of order) dots.append(parts[index].dot);
   for (const part of parts) lines.append(part.line);
   parts.forEach((part, index) => part.dot.setAttribute("aria-label", options.describe(layout.circles[index])));
-  addSelection(picture, parts, layout, options.onSelect);
-  return { picture, place };
+  const clear = addSelection(picture, parts, layout, options.onSelect);
+  return { picture, place, clear };
 }
 
 /** Returns the places of depths and rows. A gap with a resample is wider, and the rows share the height. */
-export function placement(layout, numDepths, resampled, width, rootRow) {
+export function placement(layout, numDepths, resampled, width, rootRow, labelWidth = 0) {
   const rowHeight = Math.max(8, Math.min(LARGEST_ROW, 480 / layout.numRows));
   const gaps = Array.from({ length: numDepths }, (_, depth) => (depth > 0 && resampled[depth - 1] ? 1.5 : 1));
   const total = gaps.reduce((sum, gap) => sum + gap, 0);
-  const room = Math.max(width - MARGIN.left - MARGIN.right - LARGEST_RADIUS, (width < 500 ? 28 : 44) * total);
+  const tail = resampled[numDepths - 1] ? TAIL : 0;
+  const free = width - MARGIN.left - MARGIN.right - LARGEST_RADIUS - tail;
+  // The labels of the first actions need room before depth 1.
+  const lead = Math.max(0, labelWidth - Math.max(SMALLEST_GAP, free / total));
+  const room = Math.max(free - lead, SMALLEST_GAP * total);
   const x = [];
   let at = MARGIN.left - 40;
-  gaps.forEach((gap, depth) => { at += (gap * room) / total + (depth === 0 ? 40 : 0); x.push(at); });
+  gaps.forEach((gap, depth) => { at += (gap * room) / total + (depth === 0 ? 40 + lead : 0); x.push(at); });
   const y = (row) => MARGIN.top + LARGEST_RADIUS / 2 + (row + 0.5) * rowHeight;
   const height = MARGIN.top + LARGEST_RADIUS + layout.numRows * rowHeight + MARGIN.bottom;
   const root = { x: 26, y: y(rootRow ?? (layout.numRows - 1) / 2) };
-  const largest = largestRadius(layout.circles, rowHeight);
-  return { x, y, root, rowHeight, largest, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2)) };
+  const largest = Math.max(4, Math.min(largestRadius(layout.circles, rowHeight), 0.45 * (room / total)));
+  return { x, y, root, rowHeight, largest, height, width: Math.ceil(Math.max(width, at + MARGIN.right + LARGEST_RADIUS / 2 + tail)) };
 }
 
 /** Returns the radius of a circle whose area is in proportion to the weight. */
@@ -83,10 +91,10 @@ export function largestRadius(circles, rowHeight) {
 function drawDepths(place, numDepths, resampled) {
   const group = svg("g", { class: "depths", "aria-hidden": "true" });
   for (let depth = 0; depth < numDepths; depth++) {
-    if (depth > 0 && resampled[depth - 1]) {
-      const middle = (place.x[depth - 1] + place.x[depth]) / 2;
-      const gap = place.x[depth] - place.x[depth - 1];
-      const half = Math.max(9, gap / 2 - 20);
+    if (resampled[depth]) {
+      const gap = depth === numDepths - 1 ? 2 * TAIL : place.x[depth + 1] - place.x[depth];
+      const half = depth === numDepths - 1 ? 9 : Math.max(Math.min(9, gap / 2 - 4), gap / 2 - 20);
+      const middle = place.x[depth] + gap / 2 - (depth === numDepths - 1 ? 8 : 0);
       group.append(
         svg("rect", { class: "resample", x: middle - half, y: 20, width: 2 * half, height: place.height - 42, rx: 3 }),
         svg("text", { class: "resample-label", x: middle, y: 14, "text-anchor": "middle" },
@@ -151,12 +159,15 @@ function endMark(x, y, r) {
 
 // --- Pointing and keys -----------------------------------------------------------------------------------------------
 
-/** Only one circle is reached by the tab key. Arrow keys move from there: to parent, child and neighbours. */
+/**
+ * Only one circle is reached by the tab key. Arrow keys move from there: to parent, child and neighbours. Returns a
+ * function that ends the selection.
+ */
 function addSelection(picture, parts, layout, onSelect) {
   const heaviest = layout.circles.reduce((best, circle, index) =>
     (circle.depth === 0 && (best < 0 || circle.weight > layout.circles[best].weight) ? index : best), -1);
   if (heaviest >= 0) parts[heaviest].dot.setAttribute("tabindex", "0");
-  const show = (index) => {
+  const show = (index, byKey) => {
     const path = new Set();
     for (let at = index; at >= 0; at = layout.circles[at].parent) path.add(at);
     parts.forEach((part, other) => {
@@ -164,16 +175,17 @@ function addSelection(picture, parts, layout, onSelect) {
       part.dot.classList.toggle("on-path", path.has(other));
     });
     picture.classList.add("selecting");
-    onSelect(layout.circles[index]);
+    onSelect(layout.circles[index], byKey);
+    if (byKey) parts[index].dot.scrollIntoView({ block: "nearest", inline: "nearest" });
   };
   // The path stays marked as long as its details are shown.
   const clear = () => {
     picture.classList.remove("selecting");
-    onSelect(null);
+    onSelect(null, false);
   };
   parts.forEach((part, index) => {
-    part.dot.addEventListener("pointerenter", () => show(index));
-    part.dot.addEventListener("focus", () => show(index));
+    part.dot.addEventListener("pointerenter", () => show(index, false));
+    part.dot.addEventListener("focus", () => show(index, true));
     part.dot.addEventListener("keydown", (event) => {
       if (event.key === "Escape") clear();
       const next = neighbour(layout, index, event.key);
@@ -185,6 +197,7 @@ function addSelection(picture, parts, layout, onSelect) {
       parts[next].dot.focus();
     });
   });
+  return clear;
 }
 
 /** Returns the circle that an arrow key leads to, the same one at a border, or null for other keys. */

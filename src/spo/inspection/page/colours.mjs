@@ -1,5 +1,5 @@
-// Colours of first actions. The palette of Okabe and Ito can be told apart with every kind of colour blindness. The
-// style sheet defines the colours, for light and for dark pages.
+// Colours of first actions. The style sheet defines them, for light and for dark pages. They can be told apart with every
+// kind of colour blindness: `tests/inspection/test_colours.py` measures it.
 
 /** Number of colours in the style sheet. Further actions are grey, and every action has its name beside it. */
 export const NUM_COLOURS = 7;

@@ -3,7 +3,7 @@
 import { element } from "./dom.mjs";
 import { OTHERS, pathTo } from "./genealogy.mjs";
 import { pathToNode } from "./tree.mjs";
-import { actionName, count, number, percent } from "./words.mjs";
+import { actionName, allNumbers, count, number, percent } from "./words.mjs";
 
 /** Returns a short label of a circle for screen readers. */
 export function describeCircle(search, actions, circle) {
@@ -23,21 +23,25 @@ export function describeCircle(search, actions, circle) {
     + `weight ${percent(circle.weight)}${value}${end}`;
 }
 
-/** Returns the details of a circle. `picture` is an element, or null; `howEnded` is the end in words, or null. */
-export function drawDetails(search, actions, circle, picture, howEnded) {
+/**
+ * Returns the details of a circle. `picture` is an element, or null; `howEnded` is the end in words, or null; `close` ends
+ * the selection.
+ */
+export function drawDetails(search, actions, circle, picture, howEnded, close) {
   const particle = heaviest(search, circle);
   const heading = search.kind === "tree" ? "One state of the tree"
     : circle.members.length > 1 ? `${circle.members.length} particles that began with ${firstName(search, actions, circle)}`
       : "One particle: an imagined future";
   const notes = [];
   if (circle.members.length > 1) notes.push(`Together they weigh ${percent(circle.weight)}. Below is the heaviest of them.`);
-  if (!circle.lives) notes.push("This line died out: no particle of the result descends from it.");
+  if (!circle.lives) notes.push("This future was dropped: nothing of the result comes from it.");
   if (circle.ended) {
     const how = howEnded ? ` (${howEnded})` : "";
     notes.push(circle.justEnded ? `The episode ends here${how}.` : `The episode has ended on this path${how}: nothing is imagined after the end.`);
   }
   return element("div", { class: "details-body" },
-    element("h3", {}, heading),
+    element("div", { class: "details-head" }, element("h3", {}, heading),
+      element("button", { type: "button", class: "close", onclick: close }, "Close")),
     notes.map((note) => element("p", { class: "note" }, note)),
     picture,
     search.kind === "tree" ? treeTable(search, actions, circle.members[0]) : pathTable(search, actions, circle.depth, particle));
@@ -54,14 +58,22 @@ function pathTable(search, actions, depth, particle) {
   const total = path.reduce((sum, index, at) => sum + (search.reward[at][index] ?? 0), 0);
   return element("div", {},
     table(["depth", "action", "reward", "value", "weight"], rows),
-    element("p", { class: "note" }, `Rewards on this path: ${number(Math.round(1e4 * total) / 1e4)}.`));
+    element("p", { class: "note" }, `Rewards on this path: ${number(Math.round(1e4 * total) / 1e4)}.`),
+    wholeAction(actions, search.action[depth][particle]));
 }
 
 function treeTable(search, actions, node) {
   const rows = pathToNode(search, node).slice(1).map((at, index) => [String(index + 1),
     actionName(actions, search.action[at]), percent(search.prior[at]), number(search.reward[at]),
     number(search.node_value[at]), String(search.visits[at])]);
-  return table(["depth", "action", "prior", "reward", "value", "visits"], rows);
+  return element("div", {}, table(["depth", "action", "prior", "reward", "value", "visits"], rows),
+    wholeAction(actions, search.action[node]));
+}
+
+/** Returns all numbers of the last action on a path, where the table has room for some only; else null. */
+function wholeAction(actions, action) {
+  if (actions.kind === "discrete" || action === null || actionName(actions, action) === allNumbers(action)) return null;
+  return element("p", { class: "note" }, `Last action, in full: ${allNumbers(action)}.`);
 }
 
 function table(header, rows) {

@@ -1,19 +1,17 @@
 // Explanations for readers who do not know the method.
 
-import { hasFixedColours } from "./colours.mjs";
+import { hasFixedColours, NUM_COLOURS } from "./colours.mjs";
 import { element, svg } from "./dom.mjs";
 import { count, resampleSentence } from "./words.mjs";
 
 const TREE = [
-  ["A circle is one imagined state", "The agent grows a tree of states that it could reach. Depth 1 is one action ahead. The colour is the first action."],
+  ["A circle is one imagined state", "Before it acts, the agent simulates states that it could reach, and grows a tree of them. Depth 1 is one action ahead. The colour tells the first action of the path."],
   ["The area is the number of visits", "Each simulation walks down the tree and adds one state. It prefers actions that the policy network likes, that have a high value so far, or that were tried seldom."],
   ["Values flow back", "The value of a new state is averaged into all states above it, so that good branches are visited more."],
-  ["The visits choose the action", "At the end, the visits and values at the root are the policy after the search."],
+  ["Visits and values choose the action", "At the end, an action that was visited often, or that has a high value, has a large share of the policy after the search. The action is chosen by these shares."],
 ];
-const NOTHING = [
-  ["This algorithm does not search", "The policy network gives each action a probability, and the action is drawn from them."],
-  ["The value", "The value network estimates the sum of future rewards from this state."],
-];
+const COUNTED = "After the last resample, the particles that began with the same action are counted. Their shares are the policy after "
+  + "the search";
 const READOUTS = {
   last: "At the last depth, the weights of all particles that began with the same action are added up. These sums are the policy "
     + "after the search",
@@ -30,29 +28,53 @@ export const MEANINGS = {
   "Reward of the step": "Reward that the chosen action brought.",
   "Value, by the network": "Sum of future rewards that the value network expects from this state.",
   "Value, by the search": "The same by the search: mean return of its particles, or of its visits.",
-  "Temperature": "How strictly the search prefers better futures: low is strict, high keeps to the policy network.",
-  "Effective particles": "How many particles of equal weight would carry as much information, at the last depth.",
+  "Temperature": "How much better futures gain: with a low one the best few take all the weight, with a high one the policy network "
+    + "decides.",
+  "Effective particles": "The weight is spread as if over so many equally heavy particles, at the last depth: 1 if one particle has "
+    + "all of it.",
   "solved": "Whether the puzzle is solved in this state.",
   "End of the episode": "Whether the episode finished by itself or was cut off by a time limit.",
 };
 
-/** Returns the explanation of a decision, or of none. `method` is that of the document. */
-export function drawGuide(decision, actions, method) {
+/** Figures that only some searches have. */
+const FIGURES_OF = { "Value, by the search": ["particles", "tree"], "Temperature": ["particles"], "Effective particles": ["particles"] };
+
+/**
+ * Returns the explanation of a decision, or of none. `method` is that of the document; `metrics` are the names of the
+ * environment's own figures.
+ */
+export function drawGuide(decision, actions, method, metrics) {
   const search = decision?.search ?? null;
-  const cards = search === null ? NOTHING : search.kind === "tree" ? TREE : particleCards(decision, actions, method);
+  const explained = Object.entries(MEANINGS).filter(([name]) => (name === "solved" ? metrics.includes(name)
+    : FIGURES_OF[name]?.includes(search?.kind) ?? true));
+  const cards = search === null ? networkCards(decision, actions) : search.kind === "tree" ? TREE : particleCards(decision, actions, method);
   return element("div", {},
     element("div", { class: "cards" }, cards.map(([title, text]) =>
       element("section", {}, element("h3", {}, title), element("p", {}, text)))),
     element("details", { class: "glossary" }, element("summary", {}, "The figures beside the state"),
-      element("dl", {}, Object.entries(MEANINGS).map(([name, text]) =>
+      element("dl", {}, explained.map(([name, text]) =>
         element("div", {}, element("dt", {}, name), element("dd", {}, text))))));
 }
 
 /** Returns the explanation in one sentence. */
-export function leadSentence(search) {
-  if (search === null) return "The policy network gives each action a probability, and the action is drawn from them.";
+export function leadSentence(decision, actions) {
+  const search = decision?.search ?? null;
+  if (search === null) return networkCards(decision, actions)[0][1];
   if (search.kind === "tree") return "Each circle is a state that the agent imagined; larger ones were visited more often and count more.";
   return "Each circle is one imagined future; the colour is its first action. Larger circles weigh more, and the weight decides the action.";
+}
+
+function networkCards(decision, actions) {
+  const greedy = decision?.settings.greedy;
+  const off = decision?.settings.use_search === false;
+  const probability = actions.kind === "discrete"
+    ? `The policy network gives each action a probability. ${greedy ? "The most likely action is taken." : "The action is drawn at random with these probabilities."}`
+    : "The policy network gives each number of the action a density: high where the number is likely. "
+      + (greedy ? "The most likely action is taken." : "The action is drawn at random from them.");
+  return [
+    [off ? "The search is off" : "This algorithm does not search", probability],
+    ["The value", "The value network expects this sum of future rewards from the state. It does not choose the action."],
+  ];
 }
 
 function particleCards(decision, actions, method) {
@@ -61,25 +83,31 @@ function particleCards(decision, actions, method) {
   const drawn = settings.greedy ? "the action with the largest share is taken." : "the action is drawn from it.";
   return [
     ["A particle is one imagined future",
-      "Before it acts, the agent imagines many futures. Each circle is one of them at one depth: depth 1 is one action ahead. "
-      + "A line leads to the state that it came from. The colour is the first action."],
-    ["The area is the weight", `${startingWeights(search, actions, method)} ${changeOfWeights(method)} A low temperature makes these changes larger.`],
+      "Before it acts, the agent simulates many short futures. Each of them is a particle: a row of circles that are joined by lines. "
+      + "Each circle is a state, and depth 1 is one action ahead. The colour tells the first action."],
+    ["The area is the weight", `The weight says how much a future counts. ${startingWeights(search, actions, method)} ${changeOfWeights(method)} A low temperature makes these changes larger.`],
     resampled
       ? ["Resampling keeps the good ones",
-        "Soon a few futures have all the weight, and the others are wasted work. In the shaded gaps particles are drawn anew by "
-        + "weight: heavy ones are copied, light ones end, and all start with the same weight again. Lines that died out are dashed."]
+        "Soon a few futures have most of the weight, and simulating the others is wasted work. In the shaded gaps the particles are "
+        + "drawn anew by weight: heavy ones are copied, light ones are dropped (pale, dashed), and all start with the same weight "
+        + "again."]
       : ["No resampling in this search",
-        `A search can draw its particles anew by weight: heavy ones are copied, light ones dropped. ${resampleSentence(decision, method)}`],
-    ["The weights choose the action", `${READOUTS[settings.readout] ?? READOUTS.last}; ${drawn}`],
+        "When a few futures have most of the weight, a search can draw its particles anew: heavy ones are copied, light ones are "
+        + `dropped. Not here: ${lowerFirst(resampleSentence(decision, method))}`],
+    ["The weights choose the action", `${search.resampled[search.horizon - 1] ? COUNTED : READOUTS[settings.readout] ?? READOUTS.last}; ${drawn}`],
   ];
+}
+
+function lowerFirst(text) {
+  return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
 function startingWeights(search, actions, method) {
   if (actions.kind !== "discrete" || !method?.num_root_candidates) {
     return "The policy network draws the actions, so that likely ones have more particles, and all start with the same weight.";
   }
-  return `The policy network draws ${count(new Set(search.action[0]).size, "different first action")}. Its probability for an action, `
-    + "divided by the action's chance to be drawn at all, is the starting weight: unlikely actions start light.";
+  return `The policy network draws ${count(new Set(search.action[0]).size, "different first action")}; one that it finds unlikely starts `
+    + "with a small weight.";
 }
 
 function changeOfWeights(method) {
@@ -89,20 +117,41 @@ function changeOfWeights(method) {
 
 // --- Legend ----------------------------------------------------------------------------------------------------------
 
-/** Returns the meaning of the signs that a picture of a search shows. `howEnded` is "solved" or another word, or null. */
-export function drawLegend(search, layout, actions, howEnded) {
+/**
+ * Returns the meaning of the signs that a picture of a search shows. `howEnded` is "solved" or another word, or null;
+ * `isSecond`: the colours are those of the first settings.
+ */
+export function drawLegend(search, layout, actions, howEnded, isSecond) {
   const some = (test) => layout.circles.some(test);
   const isTree = search.kind === "tree";
   const items = [
     [sizes(), isTree ? "larger: visited more often" : "larger: more weight"],
-    some((circle) => !circle.lives) ? [line("died"), "died out: no particle of the result descends from it"] : null,
+    colourItem(layout, actions, isSecond),
+    some((circle) => !circle.lives) ? [line("died"), "pale, dashed: dropped, nothing of the result comes from it"] : null,
     some((circle) => circle.justEnded) ? [diamond(), `the episode ends here${howEnded ? `: ${howEnded}` : ""}`] : null,
-    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), isTree ? "after the end" : "after the end: keeps its weight"] : null,
-    !isTree && search.resampled.slice(0, -1).some(Boolean) ? [shade(), "particles are resampled"] : null,
-    actions.kind === "discrete" && hasFixedColours(actions.names.length)
-      ? null : [disc(), "blue: the likeliest first action in this step"],
+    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), isTree ? "after the end: nothing more happens" : "after the end: keeps its weight"] : null,
+    !isTree && search.resampled.some(Boolean) ? [shade(), "resample: heavy particles are copied, light ones dropped"] : null,
   ];
   return element("ul", { class: "legend" }, items.filter(Boolean).map(([sign, text]) => element("li", {}, sign, text)));
+}
+
+/** Returns the meaning of the colours. Few actions keep theirs; of many, the likeliest ones have a colour. */
+function colourItem(layout, actions, isSecond) {
+  if (actions.kind === "discrete" && hasFixedColours(actions.names.length)) {
+    return [palette(Math.max(2, actions.names.length), false), "colour: the first action"];
+  }
+  const numFirst = new Set(layout.circles.map((circle) => circle.first)).size;
+  if (numFirst === 1) return [palette(1, false), "colour: the first action"];
+  const rank = actions.kind === "discrete" ? `the likeliest ${isSecond ? "with the first settings" : "after the search"}` : "the one that counts most";
+  return [palette(Math.min(NUM_COLOURS, numFirst), numFirst > NUM_COLOURS), `colour: the first action; blue: ${rank}${numFirst > NUM_COLOURS ? "; grey: the rest" : ""}`];
+}
+
+function palette(amount, hasOthers) {
+  const classes = Array.from({ length: amount }, (_, index) => `colour-${index}`);
+  if (hasOthers) classes.push("colour-other");
+  const width = 10 * classes.length;
+  return svg("svg", { class: "sign", width, height: 16, viewBox: `0 0 ${width} 16`, "aria-hidden": "true" },
+    classes.map((name, index) => svg("g", { class: `mark ${name}` }, svg("circle", { class: "disc", cx: 10 * index + 5, cy: 8, r: 4.5 }))));
 }
 
 function sign(...parts) {
@@ -111,10 +160,6 @@ function sign(...parts) {
 
 function sizes() {
   return sign(svg("g", { class: "mark" }, svg("circle", { class: "disc", cx: 7, cy: 8, r: 2.5 }), svg("circle", { class: "disc", cx: 23, cy: 8, r: 7 })));
-}
-
-function disc() {
-  return sign(svg("g", { class: "mark" }, svg("circle", { class: "disc", cx: 17, cy: 8, r: 6 })));
 }
 
 function line(kind) {

@@ -1,7 +1,9 @@
 // The live page: requests to the server, and the controls of a search. `spo.inspection.protocol` describes the requests.
 
 import { element, replace } from "./dom.mjs";
+import { count } from "./words.mjs";
 
+const SEED_HELP = "Random seed of the search: the same seed and settings give the same search.";
 /** Milliseconds after which a search that has not answered may be compiling. */
 const PATIENCE = 250;
 
@@ -11,6 +13,8 @@ export function connect(token, session, onWait) {
     const response = await fetch(path, {
       method: "POST", body: JSON.stringify(body),
       headers: { "Content-Type": "application/json", "X-Spo-Token": token, "X-Spo-Session": session },
+    }).catch(() => {
+      throw new Error("The server does not answer. If it has ended, start `spo inspect RUN --serve` again and open the address that it prints.");
     });
     const answer = await response.json().catch(() => ({ error: `The server answered with status ${response.status}.` }));
     if (!response.ok) throw new Error(answer.error ?? `The server answered with status ${response.status}.`);
@@ -23,7 +27,8 @@ export function connect(token, session, onWait) {
       const status = await post("/api/status", {}).catch(() => null);
       const seconds = Math.round((performance.now() - started) / 1000);
       if (answered) return;
-      onWait(status?.compiling ? `Compiling the search for these settings … ${seconds} s` : `Searching … ${seconds} s`);
+      const others = status?.queue ? ` ${count(status.queue, "request")} ${status.queue === 1 ? "waits" : "wait"} behind it.` : "";
+      onWait((status?.compiling ? `Compiling these settings, which is done once … ${seconds} s.` : `Searching … ${seconds} s.`) + others);
     };
     const timer = setInterval(ask, PATIENCE);
     try {
@@ -65,7 +70,8 @@ export function makeControls(controls, settings, seed, label) {
   });
   const seedInput = element("input", { type: "number", min: 0, max: 4294967295, step: 1, value: seed, name: "seed" });
   const form = element("form", { class: "controls", "aria-label": label },
-    rows, element("label", { title: "Random seed of the search." }, element("span", {}, "Seed"), seedInput));
+    rows, element("label", { title: SEED_HELP }, element("span", {}, "Seed"), seedInput));
+  const nextSeed = () => { seedInput.value = String((Math.round(Number(seedInput.value) || 0) + 1) % 4294967296); };
   const read = () => {
     const chosen = {};
     for (const [name, [control, input]] of inputs) {
@@ -74,7 +80,7 @@ export function makeControls(controls, settings, seed, label) {
     }
     return { settings: chosen, seed: Math.max(0, Math.round(Number(seedInput.value) || 0)) };
   };
-  return { form, read };
+  return { form, read, nextSeed };
 }
 
 function choice(control, own) {
@@ -91,11 +97,20 @@ function valueName(value) {
 
 function numberInput(control, own) {
   return element("input", { type: "number", name: control.name, min: control.values[0], max: control.values[1],
-    step: "any", value: own ?? "", placeholder: "learned" });
+    step: "any", value: own ?? "", placeholder: "agent's own" });
 }
 
-/** Shows a sentence about the state of the requests, or nothing. */
-export function showStatus(place, text, isError = false) {
-  place.classList.toggle("error", isError);
+/** Returns what each control means, to be opened. */
+export function controlHelp(controls) {
+  const meanings = [...controls.map(({ label, help }) => [label, help]), ["Seed", SEED_HELP]];
+  return element("details", { class: "glossary" }, element("summary", {}, "What the settings mean"),
+    element("dl", {}, meanings.map(([name, text]) =>
+      element("div", {}, element("dt", {}, name), element("dd", {}, text)))));
+}
+
+/** Shows a sentence about the state of the requests, or nothing. `kind` is "error", "waiting" or empty. */
+export function showStatus(place, text, kind = "") {
+  place.classList.toggle("error", kind === "error");
+  place.classList.toggle("waiting", kind === "waiting");
   replace(place, text ?? "");
 }

@@ -10,13 +10,18 @@ import { drawLegend, invitation } from "./guide.mjs";
 import { drawPicture, isSolved } from "./pictures_view.mjs";
 import { drawPolicy } from "./policy_view.mjs";
 import { layoutTree } from "./tree.mjs";
-import { actionName, count, whyChosen } from "./words.mjs";
+import { actionName, count, tenths, whyChosen } from "./words.mjs";
+
+/** Most letters of an action beside the picture: room for "action 8099". */
+const MOST_LETTERS = 11;
+/** Most pixels that are kept free for the details of a circle. */
+const MOST_ROOM = 420;
 
 /**
  * Returns the panel of a decision.
  *
- * options: {decision, actions, method, pictures, width, title, ranking, play, askPicture}; `ranking` holds the probabilities
- * whose order decides the colours of discrete actions, so that two panels agree. `play(action)` and
+ * options: {decision, actions, mask, method, pictures, width, title, ranking, play, askPicture}; `ranking` holds the probabilities
+ * whose order decides the colours of discrete actions, so that two panels agree: those of the first, if `isSecond`. `play(action)` and
  * `askPicture(search_id, place)` are given on the live page only.
  */
 export function drawDecision(options) {
@@ -32,7 +37,7 @@ export function drawDecision(options) {
     element("div", { class: "columns" },
       element("div", { class: "policy-panel" },
         element("h3", {}, search ? "Policy before and after the search" : "Policy"),
-        drawPolicy(decision, actions, colours ?? new Map(), play)),
+        drawPolicy(decision, actions, colours ?? new Map(), options.mask ?? null, play)),
       view ? drawSearch(options, view, width) : null));
 }
 
@@ -72,7 +77,7 @@ function labelsOf(layout, name, actions) {
 }
 
 function shorten(text) {
-  return text.length > 8 ? `${text.slice(0, 7)}…` : text;
+  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS - 1)}…` : text;
 }
 
 function drawSearch(options, view, width) {
@@ -80,17 +85,23 @@ function drawSearch(options, view, width) {
   const { search } = decision;
   const details = element("div", { class: "details", "aria-live": "polite" },
     element("p", { class: "note" }, invitation(search)));
-  // Room for the longest path, so that the page does not grow when a circle is pointed at.
-  details.style.minHeight = `${(search.picture !== null || options.askPicture ? 290 : 150) + 26 * view.numDepths}px`;
-  const select = (circle) => showDetails(details, options, circle);
-  const { picture, place } = drawCircles({
+  // Room for the longest path, so that the page does not grow when a circle is pointed at. Longer ones scroll.
+  const room = (search.picture !== null || options.askPicture ? 290 : 150) + 26 * view.numDepths;
+  details.style.setProperty("--room", `${Math.min(room, MOST_ROOM)}px`);
+  const select = (circle, byKey) => {
+    showDetails(details, options, circle, () => clear());
+    // A pointer is where its reader looks. Keys may have left the details out of sight.
+    if (byKey && getComputedStyle(details.firstElementChild).position !== "fixed") details.scrollIntoView({ block: "nearest" });
+  };
+  const { picture, place, clear } = drawCircles({
     ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
   });
   const charts = [picture];
   if (search.kind === "particles") charts.push(drawCurves(search, place));
   return [element("div", { class: "search-panel" },
     element("h3", {}, view.heading),
-    drawLegend(search, view.layout, actions, commonEnd(search, view.layout, options.pictures)),
+    drawLegend(search, view.layout, actions, commonEnd(search, view.layout, options.pictures), options.isSecond),
+    place.width > width + 1 ? element("p", { class: "note" }, "The picture is wider than the page: scroll it sideways to see all depths.") : null,
     scrolling(element("div", {}, charts)),
     search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null), details];
 }
@@ -110,15 +121,16 @@ function commonEnd(search, layout, pictures) {
 
 function effectiveNote(search) {
   const last = search.ess[search.horizon - 1];
-  return `Effective particles (ESS): how many equally heavy particles would carry as much information. At the last depth `
-    + `${Math.round(10 * last) / 10} of ${search.num_particles}. `
+  return `Effective particles (effective sample size, ESS): the weight is spread as if over so many equally heavy particles. At the `
+    + `last depth, these are ${tenths(last)} of ${search.num_particles}. `
     + (search.resampled.some(Boolean) ? "When the number is small, resampling moves the work to the futures that matter."
-      : "When the number is small, few futures decide.");
+      : "When the number is small, few futures decide.")
+    + " Mean value: by the value network, of the particles still running, by their weights.";
 }
 
 let asked = 0;
 
-function showDetails(place, options, circle) {
+function showDetails(place, options, circle, close) {
   const { decision, actions, pictures, askPicture } = options;
   const { search } = decision;
   if (circle === null) {
@@ -134,5 +146,5 @@ function showDetails(place, options, circle) {
       if (mine === asked && answer.picture) frame.append(drawPicture(answer.picture, "state that was reached"));
     }).catch(() => {});
   }
-  replace(place, drawDetails(search, actions, circle, frame, howEnded(search, circle, pictures)));
+  replace(place, drawDetails(search, actions, circle, frame, howEnded(search, circle, pictures), close));
 }

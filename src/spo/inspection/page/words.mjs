@@ -26,8 +26,12 @@ export function percent(share) {
 export function actionName(actions, action) {
   if (action === null || action === undefined) return "–";
   if (actions.kind === "discrete") return actions.names[action] ?? `action ${action}`;
-  const shown = action.slice(0, 4).map(number).join(", ");
-  return action.length > 4 ? `(${shown}, …)` : `(${shown})`;
+  return action.length > 4 ? `(${action.slice(0, 4).map(number).join(", ")}, …)` : allNumbers(action);
+}
+
+/** Returns all numbers of a continuous action. */
+export function allNumbers(action) {
+  return action.length === 1 ? number(action[0]) : `(${action.map(number).join(", ")})`;
 }
 
 /** Returns "1 particle" or "3 particles". */
@@ -53,34 +57,106 @@ const SHARES = {
  */
 export function whyChosen(decision, actions, method = null) {
   const { search } = decision;
-  const chosen = decision.policy.kind === "continuous" ? whyContinuous(decision, actions) : whyDiscrete(decision, actions);
+  const chosen = [chanceSentences(decision, actions), promiseSentence(decision, actions)].filter(Boolean).join(" ");
   if (!search) return [chosen, ""];
   return [chosen, (search.kind === "particles" ? particleSentences(decision, actions, method) : treeSentences(search)).join(" ")];
 }
 
-function whyDiscrete({ search, policy, action, settings }, actions) {
-  const name = actionName(actions, action);
-  const before = policy.before?.[action];
-  const shares = search ? policy.after : policy.before;
-  if (!shares) return `${name} was chosen.`;
-  const share = search ? SHARES[settings.readout] ?? "its share of the weight" : "its share by the policy network";
-  const best = shares.indexOf(Math.max(...shares));
-  const isBest = shares[action] >= shares[best] - 1e-9;
+function chanceSentences(decision, actions) {
+  const { search, policy, action, settings } = decision;
+  const name = inSentence(actions, action);
+  if (!search) return choiceOfNetwork(decision, actions);
+  const chances = chancesAfter(policy);
+  const own = chances.get(keyOf(action));
+  if (own === undefined) return `${capital(name)} was chosen.`;
+  const largest = Math.max(...chances.values());
   // Not every tree search draws its action from the shares: Gumbel AlphaZero takes the best of its own samples.
-  const sentences = [search?.kind === "tree" ? `${name} was chosen: its share after the search is ${percent(shares[action])}.` : settings.greedy
-    ? `${name} was chosen: it has the largest share. It is ${percent(shares[action])} (${share}).`
-    : `${name} was chosen. Drawn at random: its chance was ${percent(shares[action])} (${share}).`];
-  if (!isBest && !settings.greedy) sentences.push(`The likeliest was ${actionName(actions, best)} with ${percent(shares[best])}.`);
-  if (search && before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
+  const how = search.kind === "tree" ? `was chosen: its share after the search is ${percent(own)}.` : settings.greedy
+    ? `was chosen: it has the largest share. It is ${percent(own)} (${shareOf(decision)}).`
+    : `was chosen. Drawn at random: its chance was ${percent(own)} (${shareOf(decision)}).`;
+  const sentences = [`${capital(name)} ${how}`];
+  if (own < largest - 1e-9 && !settings.greedy) {
+    const likeliest = [...chances.keys()].find((key) => chances.get(key) === largest);
+    sentences.push(`The likeliest was ${inSentence(actions, JSON.parse(likeliest))} with ${percent(largest)}.`);
+  }
+  const before = policy.before?.[action];
+  if (actions.kind === "discrete" && before !== undefined) sentences.push(`Before the search the policy network gave it ${percent(before)}.`);
   return sentences.join(" ");
 }
 
-function whyContinuous(decision, actions) {
-  const name = actionName(actions, decision.action);
-  const how = decision.settings.greedy ? "the most likely one" : "drawn at random by their weights";
-  if (!decision.search) return `${name} was chosen by the policy network.`;
-  if (decision.search.kind === "tree") return `${name} was chosen among the sampled actions by their visits.`;
-  return `${name} was chosen among the first actions of the particles: ${how}.`;
+function shareOf({ search, settings }) {
+  if (search.resampled?.[search.horizon - 1]) return "its share of the particles after the last resample";
+  return SHARES[settings.readout] ?? "its share of the weight";
+}
+
+/** Returns the name of an action inside a sentence: bare numbers would be taken for something else. */
+function inSentence(actions, action) {
+  return actions.kind === "discrete" ? actionName(actions, action) : `action ${actionName(actions, action)}`;
+}
+
+/** Returns the beginning of a sentence. Names of actions, such as "up" and "R'", are left as they are. */
+function capital(text) {
+  return text.startsWith("action ") ? `A${text.slice(1)}` : text;
+}
+
+function choiceOfNetwork({ policy, action, settings }, actions) {
+  const name = capital(inSentence(actions, action));
+  if (!policy.before) return `${name} was chosen.`;
+  if (actions.kind !== "discrete") {
+    return settings.greedy ? `${name} was chosen: the most likely action of the policy network.`
+      : `${name} was chosen: drawn at random from the densities of the policy network.`;
+  }
+  const [own, largest] = [policy.before[action], Math.max(...policy.before)];
+  if (settings.greedy) return `${name} was chosen: the policy network gives it the largest probability, ${percent(own)}.`;
+  const other = own < largest ? ` The likeliest was ${actionName(actions, policy.before.indexOf(largest))} with ${percent(largest)}.` : "";
+  return `${name} was chosen. Drawn at random: the policy network gave it a chance of ${percent(own)}.${other}`;
+}
+
+/** Returns the chance of each action after a search, by its key. */
+function chancesAfter({ kind, after }) {
+  if (kind === "discrete") return new Map((after ?? []).map((share, action) => [keyOf(action), share]));
+  const chances = new Map();
+  after?.actions.forEach((action, index) => {
+    chances.set(keyOf(action), (chances.get(keyOf(action)) ?? 0) + after.weights[index]);
+  });
+  return chances;
+}
+
+function keyOf(action) {
+  return JSON.stringify(action);
+}
+
+/** Returns what each first action promised one step ahead: the mean of reward plus value (no value after an end). */
+export function promises(search) {
+  const sums = new Map();
+  const add = (action, reward, value, ended) => {
+    const [sum, count_] = sums.get(keyOf(action)) ?? [0, 0];
+    sums.set(keyOf(action), [sum + (reward ?? 0) + (ended ? 0 : value ?? 0), count_ + 1]);
+  };
+  if (search.kind === "tree") {
+    search.parent.forEach((parent, node) => {
+      if (parent === 0) add(search.action[node], search.reward[node], search.node_value[node], false);
+    });
+  } else {
+    search.action[0].forEach((action, at) =>
+      add(action, search.reward[0][at], search.particle_value[0][at], search.ended[0][at]));
+  }
+  return new Map([...sums].map(([key, [sum, count_]]) => [key, sum / count_]));
+}
+
+/** Returns how well the chosen action did in the search, beside the others; empty without a search. */
+function promiseSentence({ search, action, value }, actions) {
+  if (!search) return "";
+  const all = promises(search);
+  const own = all.get(keyOf(action));
+  if (own === undefined) return "";
+  const expected = ` The value network expected ${figure(value)} in this state.`;
+  const promise = `${capital(inSentence(actions, action))} promises ${figure(own)} (reward of the first step plus the value of the state after it)`;
+  if (all.size === 1) return `It was the only action that was tried. ${promise}.${expected}`;
+  const best = [...all].reduce((first, other) => (other[1] > first[1] ? other : first));
+  if (own >= best[1]) return `${promise}: the most of the ${all.size} actions that were tried.${expected}`;
+  return `${promise}. Of the ${all.size} actions that were tried, ${inSentence(actions, JSON.parse(best[0]))} promises the most: `
+    + `${figure(best[1])}.${expected}`;
 }
 
 function particleSentences(decision, actions, method) {
@@ -90,6 +166,8 @@ function particleSentences(decision, actions, method) {
   const sentences = [firstActionSentence(search, actions, method)];
   if (ended > 0) sentences.push(`${ended} of ${count(search.num_particles, "particle")} reached the end of the episode.`);
   sentences.push(resampleSentence(decision, method));
+  const alone = survivorSentence(search, actions);
+  if (alone) sentences.push(alone);
   if (!search.valid) sentences.push("The search met an undefined number (NaN): its result is not valid.");
   return sentences;
 }
@@ -105,22 +183,53 @@ export function firstActionSentence(search, actions, method) {
   return `${count(different, "different first action")} ${different === 1 ? "was" : "were"} drawn by the policy network's probabilities, and ${share}.`;
 }
 
-/** Returns if the particles were resampled, and why not. */
+/** Returns from which depth on all particles began with one action; empty if there is none, or only one was tried. */
+function survivorSentence(search, actions) {
+  if (actions.kind !== "discrete") return "";
+  const firsts = [search.action[0]];
+  for (let depth = 1; depth < search.horizon; depth++) {
+    firsts.push(search.parent[depth].map((parent) => firsts[depth - 1][parent]));
+  }
+  const depth = firsts.findIndex((row) => new Set(row).size === 1);
+  if (depth <= 0) return "";
+  return `From depth ${depth + 1} on, every particle is a future that began with ${actionName(actions, firsts[depth][0])}: `
+    + "the others were dropped.";
+}
+
+/** Returns if the particles were resampled, and why or why not. */
 export function resampleSentence({ search, settings }, method) {
-  const resamples = search.resampled.filter(Boolean).length;
-  if (resamples > 0) return `The particles were resampled ${resamples === 1 ? "once" : `${resamples} times`}.`;
+  const depths = search.resampled.flatMap((was, depth) => (was ? [depth] : []));
   const period = settings.resample_period;
+  const threshold = method?.ess_threshold;
+  if (depths.length > 0) {
+    const times = depths.length === 1 ? "once" : `${depths.length} times`;
+    const why = threshold ? `where less than ${percent(threshold)} of them were effective`
+      : `after every ${period === 1 ? "depth" : `${period} depths`}, as the setting says`;
+    const effective = listed(depths.map((depth) => tenths(search.ess[depth])));
+    return `The particles were resampled ${times}: ${why}.`
+      + ` Just before, the weight was spread as if over ${effective} of ${search.num_particles} particles.`;
+  }
   const only = "they only gained and lost weight.";
   if (period === null) return `Resampling is off: ${only}`;
   if (period >= search.horizon) {
     return `Particles are resampled every ${count(period, "depth")}, and this search is ${search.horizon} deep: ${only}`;
   }
-  if (method?.ess_threshold) {
-    return `The weight stayed spread over more than ${percent(method.ess_threshold)} of the particles, so they were not resampled.`;
+  if (threshold) {
+    return `The weight stayed spread over more than ${percent(threshold)} of the particles, so they were not resampled.`;
   }
   return `The particles were not resampled: ${only}`;
 }
 
+/** Returns a number with one decimal at most. */
+export function tenths(value) {
+  return value === null || value === undefined ? "–" : String(Math.round(10 * value) / 10);
+}
+
+function listed(parts) {
+  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts[parts.length - 1]}`;
+}
+
 function treeSentences(search) {
-  return [`The tree has ${count(search.parent.length, "state")}.`];
+  const tried = search.parent.filter((parent) => parent === 0).length;
+  return [`The tree has ${count(search.parent.length, "state")}. In this state ${count(tried, "action")} ${tried === 1 ? "was" : "were"} tried.`];
 }
