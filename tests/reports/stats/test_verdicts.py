@@ -178,6 +178,7 @@ def test_equal_scores_have_no_effect():
     assert verdict.runs_needed is None
     assert verdict.dominance.words == "no dominance"
     assert verdict.sentence.endswith("No effect was observed.")
+    assert stats.format_dominance(verdict) == "No dominance: their performance profiles are the same."
 
 
 def test_runs_needed_decide():
@@ -199,6 +200,7 @@ def test_runs_needed_decide():
 def test_crossing_profiles_do_not_dominate():
     narrow, wide = [np.array([0.4, 0.5, 0.6, 0.5])], [np.array([0.0, 0.1, 0.9, 1.0])]
     assert stats.dominance(narrow, wide).words == "no dominance"
+    assert stats.format_dominance(stats.verdict(narrow, wide)) == "No dominance: their performance profiles cross."
     above = [wide[0] + 0.05]
     assert stats.dominance(above, wide).words == "dominates"
     assert not stats.dominance(above, wide).certain

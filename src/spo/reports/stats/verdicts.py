@@ -129,7 +129,9 @@ def format_dominance(verdict: Verdict) -> str:
     """States in one sentence which of the two dominates the other."""
     first, second = verdict.names
     if verdict.dominance.words == "no dominance":
-        return "No dominance: their performance profiles cross."
+        # The least lead of a profile that is below the other one somewhere is negative.
+        relation = "are the same" if verdict.dominance.least_lead.value == 0 else "cross"
+        return f"No dominance: their performance profiles {relation}."
     if verdict.dominance.words == "is dominated":
         first, second = second, first
     certainty = "" if verdict.dominance.certain else ", but not in all bootstrap samples"
