@@ -256,6 +256,11 @@ BROKEN = {
         "observation_spec is int64",
         "write jnp.int32",
     ),
+    "nothing_to_observe": (
+        lambda: corridor()._replace(observation_spec={"cell": jax.ShapeDtypeStruct((3, 0), jnp.float32)}),
+        "observation_spec['cell'] is float32[3, 0], an array without a number",
+        "leave it out or fill it",
+    ),
     "names_of_other_actions": (
         lambda: corridor()._replace(action_names=("left", "right", "up")),
         "action_names must be a tuple with one text for each discrete action",

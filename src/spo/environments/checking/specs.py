@@ -44,6 +44,8 @@ def check_specs(environment: Environment) -> None:
                 f"{path} must be a jax.ShapeDtypeStruct, got {describe(leaf)}: write for example "
                 "jax.ShapeDtypeStruct((4,), jnp.float32)."
             )
+        if 0 in leaf.shape:
+            raise InvalidEnvironment(f"{path} is {describe(leaf)}, an array without a number: leave it out or fill it.")
         check_number_format(path, leaf.dtype)
         if (inside := canonical(leaf).dtype) != leaf.dtype:
             raise InvalidEnvironment(f"{path} is {leaf.dtype}, which JAX makes {inside}: write jnp.{inside}.")
