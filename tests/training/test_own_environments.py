@@ -286,6 +286,14 @@ def test_a_run_is_evaluated_and_compared(function, run_of, tmp_path, capsys):
     assert function in result.out
 
 
+def test_a_variant_with_other_observations_is_refused_as_one(run_of, capsys):
+    """It is not taken for an environment that has changed."""
+    folder, _ = run_of("corridor")
+    result = spo_command(capsys, "evaluate", str(folder), "--task.length", "5", "--episodes", "4")
+    assert result.code == 2
+    assert f"can't act in this variant of {name('corridor')}: its observation is float32[5]" in result.err
+
+
 def test_the_commands_at_the_end_of_a_run_start_from_its_learner(run_of, tmp_path, capsys, monkeypatch):
     folder, _ = run_of("corridor")
     monkeypatch.chdir(tmp_path)

@@ -349,7 +349,9 @@ def to_evaluated(experiment: Experiment, chosen: SavedRunOptions, other_task_opt
     """Returns the experiment of a run with the search and the variant of the task to evaluate."""
     options = _chosen_task_options(experiment.task, chosen.task_options) | other_task_options
     config = dataclasses.replace(experiment.config, **chosen.changed_settings)
-    return dataclasses.replace(experiment, config=config, task_options=options)
+    # The specs are those of the run's own variant. `check_variant` compares those of another one.
+    specs = experiment.specs if options == experiment.task_options else None
+    return dataclasses.replace(experiment, config=config, task_options=options, specs=specs)
 
 
 # --- Command lines that are not parsed yet ----------------------------------------------------------------------------

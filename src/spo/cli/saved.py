@@ -140,11 +140,11 @@ def check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") 
     if trained.task_options == evaluated.task_options:
         return
     before, after = describe_specs(make_task(trained).evaluation), describe_specs(task.evaluation)
-    for name in ("observation", "actions"):
+    for name, verb, of_run in (("observation", "is", "that of the run is"), ("actions", "are", "those of the run are")):
         if before[name] != after[name]:
             raise ValueError(
-                f"The run's network can't act in this variant of {trained.task}: its {name} are {after[name]} and "
-                f"those of the run are {before[name]}. Choose --task options that keep them."
+                f"The run's network can't act in this variant of {trained.task}: its {name} {verb} {after[name]} and "
+                f"{of_run} {before[name]}. Choose --task options that keep the {name}."
             )
 
 
