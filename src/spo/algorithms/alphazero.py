@@ -29,7 +29,7 @@ from spo.types import DiscreteActions, PRNGKey
 
 @dataclass(frozen=True)
 class AlphaZeroConfig(ExpertIterationConfig):
-    """Hyper-parameters of AlphaZero. Defaults are the paper's (table "Hyperparameters for AlphaZero and PPO")."""
+    """Hyperparameters of AlphaZero. Defaults are the paper's (table "Hyperparameters for AlphaZero and PPO")."""
 
     dirichlet_alpha: PositiveFloat = 0.3
     """Concentration of the exploration noise. A small value puts the noise on few actions."""
@@ -39,7 +39,7 @@ class AlphaZeroConfig(ExpertIterationConfig):
 
 @dataclass(frozen=True)
 class GumbelAlphaZeroConfig(ExpertIterationConfig):
-    """Hyper-parameters of Gumbel AlphaZero. Defaults are the paper's for AlphaZero."""
+    """Hyperparameters of Gumbel AlphaZero. Defaults are the paper's for AlphaZero."""
 
     max_num_considered_actions: PositiveInt = 16
     """Largest number of first actions that a search tries, drawn without replacement."""

@@ -38,7 +38,7 @@ from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, State
 
 @dataclass(frozen=True)
 class ExpertIterationConfig(ReplayConfig):
-    """Hyper-parameters that all variants share. Defaults are the paper's for AlphaZero."""
+    """Hyperparameters that all variants share. Defaults are the paper's for AlphaZero."""
 
     learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for policy and critic."""

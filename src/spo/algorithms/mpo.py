@@ -50,7 +50,7 @@ from spo.types import Action, Array, Bool, Float, Metrics, PRNGKey, PyTree, Stat
 
 @dataclass(frozen=True)
 class MPOConfig(TrustRegionConfig, ReplayConfig):
-    """Hyper-parameters of MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
+    """Hyperparameters of MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
 
     rollout_length: PositiveInt = 16
     """Steps in each environment per iteration."""

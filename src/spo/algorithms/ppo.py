@@ -57,7 +57,7 @@ from spo.types import (
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Hyper-parameters of PPO. Defaults are the paper's for discrete actions (table "AlphaZero and PPO")."""
+    """Hyperparameters of PPO. Defaults are the paper's for discrete actions (table "AlphaZero and PPO")."""
 
     num_envs: PositiveInt = 768
     """Number of parallel environments, over all devices."""

@@ -31,7 +31,7 @@ from spo.types import Array, Float, PRNGKey
 
 @dataclass(frozen=True)
 class SampledAlphaZeroConfig(ExpertIterationConfig):
-    """Hyper-parameters of Sampled AlphaZero. Defaults are the paper's (table "PPO and Sampled AlphaZero")."""
+    """Hyperparameters of Sampled AlphaZero. Defaults are the paper's (table "PPO and Sampled AlphaZero")."""
 
     num_envs: PositiveInt = 1024
     """Number of parallel environments, over all devices."""

@@ -69,7 +69,7 @@ class SoftSearchConfig:
 
 @dataclass(frozen=True)
 class SMCEntConfig(SoftQConfig):
-    """Hyper-parameters of SMC-ENT. Defaults are the paper's for discrete actions (table "SMC-Ent")."""
+    """Hyperparameters of SMC-ENT. Defaults are the paper's for discrete actions (table "SMC-Ent")."""
 
     num_envs: PositiveInt = 768
     """Number of parallel environments, over all devices."""

@@ -45,7 +45,7 @@ from spo.types import Action, Array, Float, Metrics, PRNGKey, State, TimeStep
 
 @dataclass(frozen=True)
 class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
-    """Hyper-parameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters")."""
+    """Hyperparameters of SPO. Defaults are the paper's for discrete actions (table "SPO Hyperparameters")."""
 
     learning_rate: NonNegativeFloat = 3e-4
     """Adam's learning rate for policy and critic."""

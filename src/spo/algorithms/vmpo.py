@@ -48,7 +48,7 @@ from spo.types import Action, Array, Bool, Environment, Float, Integer, Metrics,
 
 @dataclass(frozen=True)
 class VMPOConfig(TrustRegionConfig):
-    """Hyper-parameters of V-MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
+    """Hyperparameters of V-MPO. Defaults are the paper's for discrete actions (table "MPO and VMPO")."""
 
     initial_temperature: PositiveFloat = 3.0
     """Initial temperature of the action weights (η). A low temperature concentrates the weight on the best actions."""
