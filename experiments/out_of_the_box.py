@@ -130,14 +130,20 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
 
 def stop_in_time(started: float, seconds: float) -> Callable[[dict[str, float], Any], None]:
     """Returns a callback that ends training where another interval would leave too little time to evaluate."""
-    deadline = started + 0.9 * seconds  # the final evaluation gets a tenth of the time
+    deadline = started + 0.9 * seconds  # a tenth is for the programs of the final evaluation, which are compiled then
     previous: float | None = None
+    interval = evaluation = 0.0  # longest times seen
 
-    def stop(_metrics: dict[str, float], handle: Any) -> None:
-        nonlocal previous
+    def stop(metrics: dict[str, float], handle: Any) -> None:
+        nonlocal previous, interval, evaluation
         now = time.perf_counter()
-        interval = 0.0 if previous is None else now - previous  # the first one also compiled
-        if now + interval > deadline:
+        if previous is not None:  # the first interval also compiled
+            if any(name.startswith("evaluation/") for name in metrics):
+                evaluation = max(evaluation, now - previous - interval)
+            else:
+                interval = max(interval, now - previous)
+        # Another evaluation, and the final ones of the best and of the last parameters, each with twice the episodes.
+        if now + interval + 5 * evaluation > deadline:
             handle.stop()
         previous = now
 
@@ -147,7 +153,7 @@ def stop_in_time(started: float, seconds: float) -> Callable[[dict[str, float], 
 def describe_hardware() -> str:
     """Returns the processor and the number of cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {platform.processor() or platform.machine()}"
+    return f"{cores} {'core' if cores == 1 else 'cores'}, {platform.processor() or platform.machine()}"
 
 
 # --- Table ------------------------------------------------------------------------------------------------------------
@@ -186,11 +192,12 @@ def read_row(folder: Path, task: str, algorithm: str) -> dict[str, Any] | None:
 
 
 def format_cell(row: dict[str, Any] | None) -> str:
-    """Returns score, steps and seconds; bold if the mark was reached."""
+    """Returns score, steps and seconds; bold if the mark was reached. Names an untrained network that was the best."""
     if row is None:
         return "not run"
     score = f"**{row['score']:.4g}**" if row["reached"] else f"{row['score']:.4g}"
-    return f"{score} ({row['env_steps'] / 1e3:,.0f}k steps, {row['seconds']:.0f} s)"
+    note = ", untrained network" if row["untrained"] >= max(mean for _, mean in row["curve"]) else ""
+    return f"{score} ({row['env_steps'] / 1e3:,.0f}k steps, {row['seconds']:.0f} s{note})"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import out_of_the_box
 import pytest
 
 TASKS = out_of_the_box.read_tasks()
-ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4}
+ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4, "untrained": 3.0, "curve": [[9, 5.0]]}
 
 
 def test_half_of_the_tasks_are_held_out():
@@ -30,6 +30,7 @@ def test_a_row_shows_score_steps_and_seconds(tmp_path: Path):
     (tmp_path / "jumanji-snake-spo.json").write_text(json.dumps(ROW))
     line = next(line for line in out_of_the_box.make_table(tmp_path).splitlines() if "jumanji/snake" in line)
     assert "| **12** (100k steps, 61 s) | not run |" in line
+    assert "untrained network" in out_of_the_box.format_cell(ROW | {"untrained": 5.0})
 
 
 def test_an_unknown_task_is_refused():
@@ -37,14 +38,24 @@ def test_an_unknown_task_is_refused():
         out_of_the_box.main(out_of_the_box.Options(tasks=("snake",)))
 
 
-def test_training_stops_where_another_interval_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals of 100 s, of 300 s less a tenth: the second ends at 230 s, and a third would end after 270 s."""
-    times = iter((130.0, 230.0))
-    monkeypatch.setattr(out_of_the_box.time, "perf_counter", lambda: next(times))
-    stops = []
-    handle = SimpleNamespace(stop=lambda: stops.append(True))
+@pytest.mark.parametrize(
+    ("evaluates", "times", "stops"),
+    [
+        # Intervals of 100 s. The second ends at 230 s, and a third would end after 270 s.
+        ((False, False), (130.0, 230.0), 1),
+        # An evaluation takes 50 s, and the final ones four times that.
+        ((False, False, True), (10.0, 20.0, 80.0), 1),
+        ((False, False, True), (10.0, 20.0, 50.0), 0),
+    ],
+)
+def test_training_stops_where_too_little_time_is_left(
+    monkeypatch: pytest.MonkeyPatch, evaluates: tuple[bool, ...], times: tuple[float, ...], stops: int
+) -> None:
+    clock = iter(times)
+    monkeypatch.setattr(out_of_the_box.time, "perf_counter", lambda: next(clock))
+    stopped = []
+    handle = SimpleNamespace(stop=lambda: stopped.append(True))
     callback = out_of_the_box.stop_in_time(0.0, 300.0)
-    callback({}, handle)
-    assert not stops
-    callback({}, handle)
-    assert stops
+    for number, is_evaluated in enumerate(evaluates, start=1):
+        callback({"evaluation/episode/return": 1.0} if is_evaluated else {}, handle)
+        assert len(stopped) == (stops if number == len(evaluates) else 0)
