@@ -55,8 +55,9 @@ class SearchConfig:
     """Resample only where the effective sample size is below this fraction of the particles. None: always."""
     resampling: Literal["multinomial", "stratified", "systematic", "residual"] = "systematic"
     """Method of resampling. The paper uses multinomial; the other three have less variance."""
-    weighting: Literal["advantage", "q_value"] = "advantage"
-    """Score by which a step changes a particle's weight: the advantage (paper) or the Q-value (its ablation)."""
+    weighting: Literal["advantage", "q_value", "shared_advantage"] = "advantage"
+    """Score by which a step changes a particle's weight: the advantage (paper), the Q-value (its ablation), or the
+    advantage averaged over all particles with the same action in the same state (for chance)."""
     gamma: UnitInterval = 1.0
     """Discount factor inside the search. The paper has none, which is 1."""
     unroll: LoopLength = 4
@@ -125,7 +126,7 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
             network=network,
             search_fn=make_search(search_config, network.distribution, corrects_noise),
             gamma=search_config.gamma,
-            num_outcomes=search_config.num_outcomes,
+            over_chance=make_over_chance(search_config),
             exploration_weight=exploration_weight,
         ),
         draw_noise=functools.partial(draw_root_noise, num_actions, exploration_weight, config.dirichlet_alpha),
@@ -145,7 +146,7 @@ def plan(
     network: ActorCritic,
     search_fn: Callable[..., search.SearchOutput],
     gamma: float,
-    num_outcomes: int,
+    over_chance: Callable[[ModelFn], ModelFn | search.BatchedModel],
     exploration_weight: float,
     with_ancestry: bool = False,
 ) -> tuple[Root, search.SearchOutput]:
@@ -156,7 +157,7 @@ def plan(
     root = jax.vmap(functools.partial(evaluate_root, network, params))(env_state, timestep)
     if noise is not None:
         root = root._replace(proposal=search.mix_in_dirichlet(root.prior, noise, fraction=exploration_weight))
-    model_fn = search.chance.sampled(environment_model(environment, network, params, gamma), num_outcomes)
+    model_fn = over_chance(environment_model(environment, network, params, gamma))
     return root, search_fn(key, root, model_fn, temperature=temperature, with_ancestry=with_ancestry)
 
 
@@ -181,11 +182,18 @@ def make_search(
             last=config.resample_last,
         ),
         distribution=distribution,
-        score_fn=getattr(search.weighting, config.weighting),  # by default weighting.advantage
+        # By default weighting.advantage. A shared one is the same score with another model (`make_over_chance`).
+        score_fn=getattr(search.weighting, config.weighting.removeprefix("shared_")),
         proposal=search.Proposal(root_fn=root_fn),
         readout=getattr(search.readouts, config.readout),  # by default readouts.last
         unroll=config.unroll,
     )
+
+
+def make_over_chance(config: SearchConfig) -> Callable[[ModelFn], ModelFn | search.BatchedModel]:
+    """Returns the function that makes a model score its steps by means over chance. By default it changes nothing."""
+    over_outcomes = search.chance.shared if config.weighting == "shared_advantage" else search.chance.sampled
+    return functools.partial(over_outcomes, num_outcomes=config.num_outcomes)
 
 
 def draw_root_noise(

@@ -33,10 +33,11 @@ from spo.search.base import (
 from spo.search.drawing import draw_ancestry
 from spo.search.policies import add_dirichlet_noise, checked, mix_in_dirichlet, smc_policy
 from spo.search.resampling import Resampling
-from spo.search.smc import search
+from spo.search.smc import BatchedModel, search
 
 __all__ = [
     "Ancestry",
+    "BatchedModel",
     "Diagnostics",
     "Expected",
     "ModelFn",

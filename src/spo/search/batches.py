@@ -1,5 +1,6 @@
 """Functions over batches of roots and particles, with leading axes [B, N]."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,21 @@ import jax.numpy as jnp
 from spo.distributions import Distribution
 from spo.search import diagnostics
 from spo.search.base import Particles
-from spo.types import Action, Array, Bool, Float, Integer
+from spo.types import Action, Array, Bool, Float, Integer, PyTree
 
 
 def over_particles(function: Callable) -> Callable:
     return jax.vmap(jax.vmap(function))
+
+
+def equal_pairs(tree: PyTree[Array]) -> Bool[Array, "N N"]:
+    """Returns True for each pair of the N entries that are equal in every leaf [N, ...]."""
+
+    def equal(leaf: Array) -> Bool[Array, "N N"]:
+        flat = leaf.reshape(leaf.shape[0], -1)
+        return jnp.all(flat[:, None, :] == flat[None, :, :], axis=-1)
+
+    return functools.reduce(jnp.logical_and, map(equal, jax.tree.leaves(tree)))
 
 
 def identity_ancestors(num_roots: int, num_particles: int) -> Integer[Array, "B N"]:

@@ -9,12 +9,14 @@ than it is worth, and the search gambles. The functions here score a step by its
 so that the search is risk-neutral:
 
     sampled      draws several outcomes of every step and continues with one of them
+    shared       lets particles with the same action in the same state share their outcomes, at no further model step
     enumerated   for a model that lists its outcomes with their probabilities
 
-Both rely on V: it must price what chance decides now and pays later. With a V that can't be trusted, use
+All rely on V: it must price what chance decides now and pays later. With a V that can't be trusted, use
 `readouts.mean_returns`.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,34 +24,83 @@ import jax
 import jax.numpy as jnp
 
 from spo.search.base import Expected, ModelFn, ModelOutput
+from spo.search.batches import equal_pairs, over_particles
+from spo.search.smc import BatchedModel
 from spo.search.weighting import bootstrap
-from spo.types import Action, Array, Float, PRNGKey, State
+from spo.types import Action, Array, Float, PRNGKey, PyTree, State
 
 
 def sampled(model_fn: ModelFn, num_outcomes: int) -> ModelFn:
     """Returns a model that draws M outcomes of each step, continues with one of them and scores all.
 
     The mean of M outcomes is an estimate. The score is corrected for its variance (`weighting.q_value`), which is
-    estimated from the same outcomes. The cost of a search grows M times.
+    estimated from the same outcomes. The correction is right as long as the standard error of the mean, s/√M, is at
+    most η. Beyond that, rare draws decide: choose M ≥ (s/η)², or `shared`. The cost of a search grows M times.
 
     Args:
       model_fn: the model.
       num_outcomes: M. 1 returns the model unchanged.
     """
-    if num_outcomes < 1:
-        raise ValueError(f"num_outcomes must be at least 1, got {num_outcomes}.")
+    _check_num_outcomes(num_outcomes)
     if num_outcomes == 1:
         return model_fn
 
     def draw_outcomes(key: PRNGKey, state: State, action: Action) -> ModelOutput:
-        keys = jax.random.split(key, num_outcomes)
-        outcomes = jax.vmap(model_fn, in_axes=(0, None, None))(keys, state, action)
-        targets = _targets(outcomes)
+        output, targets = _draw(model_fn, num_outcomes, key, state, action)
         expected = Expected(jnp.mean(targets, axis=0), jnp.var(targets, axis=0, ddof=1) / num_outcomes)
-        # Outcomes are independent, so the first one is as random as any other.
-        return jax.tree.map(lambda x: x[0], outcomes)._replace(expected=expected)
+        return output._replace(expected=expected)
 
     return draw_outcomes
+
+
+def shared(model_fn: ModelFn, num_outcomes: int = 1) -> BatchedModel:
+    """Returns a model that scores each step by the mean over all particles with the same action in the same state.
+
+    At the root, all particles are in the same state: with N particles and A actions, a first action is scored by about
+    N·M/A outcomes. Deeper, those share that have reached the same state. Each particle continues with its own outcome.
+    The states of all pairs are compared, which costs N² comparisons of a state. Continuous actions share nothing.
+
+    The mean is not corrected for its variance. The noise is common to all particles of an action, so it is not averaged
+    over them, and the correction would only punish actions with chance (as in `readouts.mean_returns`).
+
+    Args:
+      model_fn: the model, for one particle.
+      num_outcomes: M, the outcomes that each particle draws. With 1, the search takes no more model steps.
+    """
+    _check_num_outcomes(num_outcomes)
+    draw = functools.partial(_draw, model_fn, num_outcomes)
+
+    def step(key: PRNGKey, state: State, action: Action) -> ModelOutput:
+        shape = jax.tree.leaves(action)[0].shape[:2]
+        output, targets = over_particles(draw)(jax.random.split(key, shape), state, action)
+        means = jax.vmap(_mean_over_equal)((state, action), jnp.mean(targets, axis=2))
+        return output._replace(expected=Expected(means, jnp.zeros_like(means)))
+
+    return BatchedModel(step)
+
+
+def _check_num_outcomes(num_outcomes: int) -> None:
+    if num_outcomes < 1:
+        raise ValueError(f"num_outcomes must be at least 1, got {num_outcomes}.")
+
+
+def _draw(
+    model_fn: ModelFn, num_outcomes: int, key: PRNGKey, state: State, action: Action
+) -> tuple[ModelOutput, Float[Array, "M *shape"]]:
+    """Returns one outcome of a step, and the targets of all M.
+
+    Outcomes are independent, so the first one is as random as any other.
+    """
+    keys = key[None] if num_outcomes == 1 else jax.random.split(key, num_outcomes)
+    outcomes = jax.vmap(model_fn, in_axes=(0, None, None))(keys, state, action)
+    return jax.tree.map(lambda x: x[0], outcomes), _targets(outcomes)
+
+
+def _mean_over_equal(choices: PyTree[Array], values: Float[Array, " N"]) -> Float[Array, " N"]:
+    """Returns for each particle the mean of the values of all particles with the same choice."""
+    same = equal_pairs(choices) | jnp.eye(values.shape[0], dtype=bool)  # a NaN differs from itself
+    # A NaN of one particle must not reach the others, as it would in a product with 0.
+    return jnp.sum(jnp.where(same, values, 0.0), axis=1) / jnp.sum(same, axis=1)
 
 
 class Outcomes(NamedTuple):

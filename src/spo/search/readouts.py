@@ -3,14 +3,13 @@
 A `Readout` is a fold over the depths. `init` and `update` cost nothing where they return the carry unchanged.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
 from spo.search.base import Particles, Readout, ReadoutInputs, RootWeights
+from spo.search.batches import equal_pairs
 from spo.search.weighting import bootstrap
-from spo.types import Action, Array, Bool, Float, Integer
+from spo.types import Array, Float, Integer
 
 
 def _last_weights(_carry: None, inputs: ReadoutInputs) -> RootWeights:
@@ -43,21 +42,10 @@ def _returns_by_action(_carry: None, inputs: ReadoutInputs) -> RootWeights:
     """
     particles = inputs.particles
     returns = particles.rewards + bootstrap(particles.discount, particles.value)
-    same = _same_actions(inputs.root_actions).astype(returns.dtype)  # [N, N]
+    same = equal_pairs(inputs.root_actions).astype(returns.dtype)  # [N, N]
     means = same @ returns / same.sum(axis=1)
     weights = jax.nn.softmax(inputs.root_log_weights + means / inputs.temperature)
     return RootWeights(jnp.arange(means.shape[0]), weights)
-
-
-def _same_actions(actions: Action) -> Bool[Array, "N N"]:
-    """Returns True for each pair of root samples with the same action."""
-
-    def same(leaf: Array) -> Bool[Array, "N N"]:
-        flat = leaf.reshape(leaf.shape[0], -1)
-        return jnp.all(flat[:, None, :] == flat[None, :, :], axis=-1)
-
-    leaves = [same(leaf) for leaf in jax.tree.leaves(actions)]
-    return functools.reduce(jnp.logical_and, leaves)
 
 
 #: Root samples weighted by the mean return of all particles with the same first action. The particles are not weighted
