@@ -24,6 +24,7 @@ NAMES = (
     "kl_to_oracle",
     "elbo",
     "better_inference",
+    "chance",
 )
 """Experiments with a claim, in the order of their numbers."""
 
