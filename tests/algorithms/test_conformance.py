@@ -272,6 +272,7 @@ OPTIONS = {
         {},
         {"readout": "all_depths", "num_root_candidates": 2, "resample_last": False},
     ),
+    "shared_advantage": ({}, {"weighting": "shared_advantage", "num_outcomes": 2}),
     "no_trust_region": (
         {"trust_region": False, "root_exploration_weight": 0.0},
         {"resampling": "systematic", "ess_threshold": 0.5, "resample_last": False},

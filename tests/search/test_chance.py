@@ -1,7 +1,10 @@
-"""Tests of searches with chance: the risk-neutral target by enumeration, and a lottery that a plain search prefers.
+"""Tests of searches with chance: the risk-neutral target by enumeration, and lotteries that a plain search prefers.
 
 Means are compared by two-sided z-tests at a false-alarm rate of 1e-6, as in test_exact.
 """
+
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +13,11 @@ import pytest
 
 import spo.search
 from oracles import enumeration
-from search.test_exact import HORIZON, MDP, ROOT_STATES, TEMPERATURES, assert_posterior_is_right
+from search.test_exact import HORIZON, MAX_Z, MDP, ROOT_STATES, TEMPERATURES, assert_posterior_is_right
+from spo.algorithms.planning import PlanningConfig, SearchConfig, make_over_chance, make_planner
 from spo.environments.tiny import tiny
+from spo.networks import make_network
+from spo.networks.config import NetworkConfig, make_architecture
 from spo.search import ModelOutput, Resampling, Root, chance, readouts
 
 GAMMA = 0.9
@@ -47,14 +53,25 @@ def expected_advantage(mdp: enumeration.TabularMDP, gamma: float) -> enumeration
 
 @pytest.mark.parametrize("period", [1, pytest.param(None, marks=pytest.mark.slow)])
 def test_listed_outcomes_give_the_risk_neutral_target(period):
-    num_roots = 512
+    assert_risk_neutral(chance.enumerated(outcomes_of(MDP, GAMMA)), period, num_roots=512, num_particles=1024)
+
+
+@pytest.mark.parametrize("num_outcomes", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_shared_outcomes_give_the_risk_neutral_target(num_outcomes):
+    """The model returns NaN for particles that have ended, which no other particle may see."""
+    model = chance.shared(enumeration.model_fn_of(MDP, GAMMA), num_outcomes)
+    assert_risk_neutral(model, 1, num_roots=64, num_particles=2048)
+
+
+def assert_risk_neutral(model, period, num_roots, num_particles):
+    """Compares a search of the MDP with the target whose score is the mean over chance."""
     root = enumeration.root_of(MDP, np.repeat(ROOT_STATES, num_roots))
     output = jax.jit(
         lambda key, root: spo.search.search(
             key,
             root,
-            chance.enumerated(outcomes_of(MDP, GAMMA)),
-            num_particles=1024,
+            model,
+            num_particles=num_particles,
             horizon=HORIZON,
             temperature=jnp.repeat(jnp.asarray(TEMPERATURES), num_roots),
             resampling=Resampling(period),
@@ -134,6 +151,236 @@ def test_mean_returns_are_risk_neutral_over_two_steps_with_an_untrained_value():
     assert weights.mean() == pytest.approx(RISK_NEUTRAL, abs=0.05)
 
 
+class Lottery(NamedTuple):
+    """A safe action that pays 0, and one that pays `gain` or `loss`, at once or in the second step."""
+
+    win_probability: float
+    gain: float
+    loss: float
+    num_steps: int = 1
+    value_is_right: bool = False  # V of the states between the two steps; else V = 0
+
+    @property
+    def mean(self) -> float:
+        return self.win_probability * self.gain + (1 - self.win_probability) * self.loss
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.win_probability * (1 - self.win_probability)) * (self.gain - self.loss)
+
+    def risk_neutral(self, temperature: float) -> float:
+        """Returns the weight of the lottery if actions are weighted by exp(mean / η)."""
+        return 1 / (1 + math.exp(-self.mean / temperature))
+
+    def mean_weight(self, temperature: float, num_outcomes: int) -> float:
+        """Returns E[exp((mean of M outcomes − their variance / 2Mη) / η)], summed over all numbers of wins."""
+        total = 0.0
+        for wins in range(num_outcomes + 1):
+            outcomes = np.repeat([self.gain, self.loss], [wins, num_outcomes - wins])
+            correction = outcomes.var(ddof=1) / (2 * num_outcomes * temperature) if num_outcomes > 1 else 0.0
+            chances = self.win_probability**wins * (1 - self.win_probability) ** (num_outcomes - wins)
+            weight = math.exp((outcomes.mean() - correction) / temperature)
+            total += math.comb(num_outcomes, wins) * chances * weight
+        return total
+
+    def model_fn(self, key, state, action):
+        """The state is the payment to come."""
+        drawn = jnp.where(jax.random.bernoulli(key, self.win_probability), self.gain, self.loss)
+        pays_later = (self.num_steps == 2) & jnp.isnan(state) & (action == 1)
+        payment = jnp.where(jnp.isnan(state), jnp.where(action == 1, drawn, 0.0), state)
+        return ModelOutput(
+            state=payment,
+            prior=jnp.zeros(2),
+            value=jnp.where(self.value_is_right, payment, 0.0),
+            reward=jnp.where(pays_later, 0.0, payment),
+            discount=1.0 * pays_later,
+            ended=~pays_later,
+        )
+
+    def play(self, wrap, *, num_particles, temperature, num_roots=256, **settings):
+        """Searches from the first state. Its payment is not known yet, and NaN would differ from itself: it is 99.
+
+        Several temperatures share the roots.
+        """
+        temperature = jnp.repeat(jnp.atleast_1d(jnp.asarray(temperature)), num_roots)
+        num_roots = temperature.size
+
+        def model_fn(key, state, action):
+            return self.model_fn(key, jnp.where(state == 99.0, jnp.nan, state), action)
+
+        root = Root(prior=jnp.zeros((num_roots, 2)), value=jnp.zeros(num_roots), state=jnp.full(num_roots, 99.0))
+        return jax.jit(
+            lambda key: spo.search.search(
+                key,
+                root,
+                wrap(model_fn),
+                num_particles=num_particles,
+                horizon=self.num_steps,
+                temperature=temperature,
+                resampling=Resampling(None),
+                unroll=1,
+                **settings,
+            )
+        )(jax.random.key(2))
+
+
+EVEN, GOOD, RARE_GAIN, RARE_LOSS = (
+    Lottery(0.4, 1.0, -1.0),
+    Lottery(0.6, 1.0, -1.0),
+    Lottery(0.1, 3.0, -0.6),
+    Lottery(0.9, 0.2, -2.2),
+)
+every_lottery = pytest.mark.parametrize(
+    "lottery", [EVEN, GOOD, RARE_LOSS, RARE_GAIN], ids=["even", "good", "rare loss", "rare gain"]
+)
+
+
+@pytest.mark.parametrize(
+    ("lottery", "num_outcomes", "temperature"),
+    [(EVEN, 1, 0.5), (EVEN, 4, 0.5), (EVEN, 16, 0.25), (RARE_GAIN, 16, 0.5), (RARE_LOSS, 2, 0.5), (GOOD, 3, 1.0)],
+)
+def test_scores_are_corrected_for_the_variance_of_the_mean(lottery, num_outcomes, temperature):
+    """E[Ẑ] is exact for any number of particles, also where the correction is not."""
+    output = lottery.play(
+        lambda model: chance.sampled(model, num_outcomes), num_particles=64, temperature=temperature, num_roots=4096
+    )
+    estimates = np.exp(np.asarray(output.log_normaliser, np.float64))
+    expected = 0.5 + 0.5 * lottery.mean_weight(temperature, num_outcomes)
+    standard_error = estimates.std(ddof=1) / math.sqrt(estimates.size)
+    assert standard_error / expected < 0.005
+    assert abs(estimates.mean() - expected) < MAX_Z * standard_error
+
+
+@every_lottery
+def test_the_number_of_outcomes_must_grow_with_the_square_of_deviation_over_temperature(lottery):
+    """With many particles: within 0.05 at M = (s/η)², within 0.01 at four times it, and wrong at a quarter of it."""
+
+    def error(num_outcomes: int, needed: float) -> float:
+        """Returns the error at a temperature where (s/η)² is `needed`."""
+        temperature = lottery.deviation / math.sqrt(needed)
+        weight = lottery.mean_weight(temperature, num_outcomes)
+        return abs(weight / (1 + weight) - lottery.risk_neutral(temperature))
+
+    for num_outcomes in (16, 64):
+        assert error(num_outcomes, needed=num_outcomes) <= 0.05
+        assert error(num_outcomes, needed=num_outcomes / 4) <= 0.01
+    assert error(16, needed=64) > 0.03
+
+
+FAR_APART = (1.0, 0.25, 0.1)
+
+
+def assert_weights_are_risk_neutral(output, lottery, tolerance):
+    """Compares the mean weight of the lottery with exp(mean / η), for each of the temperatures."""
+    weights = np.asarray(output.action_weights[:, 1]).reshape(len(FAR_APART), -1)
+    for of_temperature, temperature in zip(weights, FAR_APART, strict=True):
+        assert of_temperature.mean() == pytest.approx(lottery.risk_neutral(temperature), abs=tolerance)
+
+
+@every_lottery
+def test_shared_outcomes_are_risk_neutral_at_every_temperature(lottery):
+    settings = {"num_particles": 512, "temperature": FAR_APART, "num_roots": 64}
+    output = lottery.play(lambda model: chance.shared(model, 16), **settings)
+    assert_weights_are_risk_neutral(output, lottery, tolerance=0.02)
+
+
+@pytest.mark.parametrize("lottery", [EVEN, pytest.param(RARE_LOSS, marks=pytest.mark.slow)])
+def test_shared_outcomes_are_risk_neutral_over_two_steps_with_the_right_value(lottery):
+    lottery = lottery._replace(num_steps=2)
+    settings = {"num_particles": 512, "temperature": FAR_APART, "num_roots": 64}
+    untrained = lottery.play(chance.shared, **settings)
+    assert np.mean(untrained.action_weights[:, 1]) > 0.5  # V = 0 prices nothing at the first step
+    output = lottery._replace(value_is_right=True).play(lambda model: chance.shared(model, 16), **settings)
+    assert_weights_are_risk_neutral(output, lottery, tolerance=0.02)
+
+
+@every_lottery
+def test_mean_returns_are_risk_neutral_at_every_temperature(lottery):
+    lottery = lottery._replace(num_steps=2)
+    output = lottery.play(
+        lambda model: model,
+        num_particles=512,
+        temperature=FAR_APART,
+        num_roots=256,
+        readout=readouts.mean_returns,
+    )
+    assert_weights_are_risk_neutral(output, lottery, tolerance=0.05)
+
+
+def test_sixteen_particles_that_share_are_closer_than_four_with_four_outcomes():
+    """At equal model steps, by the root mean square error over searches."""
+    errors = {}
+    for name, wrap, num_particles in (
+        ("plain", lambda model: model, 16),
+        ("4 outcomes", lambda model: chance.sampled(model, 4), 4),
+        ("shared", chance.shared, 16),
+    ):
+        output = EVEN.play(wrap, num_particles=num_particles, temperature=ETA, num_roots=4096)
+        error = np.asarray(output.action_weights[:, 1]) - RISK_NEUTRAL
+        errors[name] = np.sqrt(np.mean(error**2))
+    assert errors["shared"] < 0.5 * errors["plain"]
+    assert errors["shared"] < errors["4 outcomes"] - 0.03
+
+
+def test_particles_that_have_nothing_in_common_share_nothing():
+    """Different states of a belief: every number is that of the plain search."""
+
+    def model_fn(key, state, action):
+        cell, unused = state
+        reward = cell + jnp.where(action == 1, jax.random.normal(key), 0.0)
+        return ModelOutput((cell + 0.5, unused), jnp.zeros(2), cell, reward, jnp.ones(()), cell > 100.0)
+
+    zeros = jnp.zeros((3, 8))
+    states = (jnp.arange(3 * 8.0).reshape(3, 8), zeros.at[0].set(jnp.nan))  # a NaN differs from itself
+    root = Root(prior=jnp.zeros((3, 2)), value=jnp.zeros((3, 8)), state=states)
+    settings = {"num_particles": 8, "horizon": 3, "temperature": 1.0, "resampling": Resampling(None)}
+    plain = spo.search.search(jax.random.key(0), root, model_fn, **settings)
+    shared = spo.search.search(jax.random.key(0), root, chance.shared(model_fn), **settings)
+    jax.tree.map(np.testing.assert_array_equal, plain, shared)
+    # The same states for all particles: the scores of one action are equal.
+    same = spo.search.search(
+        jax.random.key(0), root._replace(state=(zeros, zeros)), chance.shared(model_fn), **settings | {"horizon": 1}
+    )
+    for actions, scores in zip(same.root_actions, same.temperature_advantages, strict=True):
+        assert len(set(np.asarray(scores)[np.asarray(actions) == 1].tolist())) == 1
+
+
+def test_training_changes_the_model_only_if_it_is_asked_for():
+    def model_fn(_key, _state, _action):
+        raise AssertionError
+
+    assert make_over_chance(SearchConfig())(model_fn) is model_fn
+    assert make_over_chance(SearchConfig(weighting="q_value"))(model_fn) is model_fn
+    assert make_over_chance(SearchConfig(num_outcomes=2))(model_fn) is not model_fn
+    shared = make_over_chance(SearchConfig(weighting="shared_advantage"))(model_fn)
+    assert isinstance(shared, spo.search.BatchedModel)
+
+
+def test_searches_in_training_score_by_means_over_chance():
+    """The scores of a search on the lottery, of all particles that play it: drawn, averaged, or equal."""
+    environment = tiny("lottery").model
+    architecture = make_architecture(environment, NetworkConfig(kind="mlp", width=4, depth=1))
+    network = make_network(environment.observation_spec, environment.action_spec, architecture)
+    state, timestep = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 2))
+
+    def scores(**settings):
+        config = PlanningConfig(search=SearchConfig(num_particles=32, horizon=1, **settings))
+        plan = make_planner(config, environment, network).plan
+        output = plan(
+            network.init(jax.random.key(1), environment.observation_spec),
+            jnp.float32(100.0),
+            jax.random.key(2),
+            state,
+            timestep,
+        )[1]
+        return np.asarray(output.temperature_advantages[0])[np.asarray(output.root_actions[0]) == 1]
+
+    assert len(set(scores().tolist())) == 2  # won or lost
+    assert len(set(scores(num_outcomes=4).tolist())) > 2
+    assert len(set(scores(weighting="shared_advantage").tolist())) == 1
+    assert len(set(scores(weighting="shared_advantage", num_outcomes=4).tolist())) == 1
+
+
 def test_mean_returns_keep_the_prior_and_the_corrections_of_first_actions():
     """With a constant return, the read-out is the distribution of the root samples, corrected by their weights."""
 
@@ -178,5 +425,6 @@ def test_mean_returns_refuse_particles_that_are_resampled():
 def test_one_outcome_is_the_model_itself_and_none_is_refused():
     _, model_fn = lottery_model(1)
     assert chance.sampled(model_fn, 1) is model_fn
-    with pytest.raises(ValueError, match="num_outcomes must be at least 1"):
-        chance.sampled(model_fn, 0)
+    for wrap in (chance.sampled, chance.shared):
+        with pytest.raises(ValueError, match="num_outcomes must be at least 1"):
+            wrap(model_fn, 0)

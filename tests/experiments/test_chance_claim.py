@@ -1,0 +1,61 @@
+"""Tests of the rule of claim 11, with returns written by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("matplotlib")
+
+import _claims
+import chance
+
+from spo.reports.stats import Estimate
+
+
+def test_every_search_takes_the_same_model_steps():
+    for scale in ("smoke", "cpu"):
+        setup = _claims.Setup(chance.CLAIM, scale, None, None)
+        experiments = chance.runs(setup)
+        assert {chance.model_steps(experiment) for experiment in experiments.values()} == {64}
+        for name, experiment in experiments.items():
+            search = experiment.config.search
+            is_neutral = search.num_outcomes > 1 or search.weighting == "shared_advantage"
+            assert is_neutral != name.startswith(chance.PLAIN)
+            assert (experiment.steps, experiment.num_seeds) == (
+                chance.SCALES[scale].steps,
+                2 if scale == "smoke" else 5,
+            )
+
+
+def test_the_interval_is_that_of_welchs_test():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1.0, 3.0, 5), rng.normal(2.0, 0.5, 4)
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert chance.welch_interval(a, b) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
+    assert chance.welch_interval([1.0, 1.0], [3.0, 3.0]) == (-2.0, -2.0, -2.0)
+
+
+def test_differences_are_shares_of_the_plain_return():
+    returns = {"plain": {"game": [-9.0, -11.0]}, "other": {"game": [-4.0, -6.0]}}
+    assert chance.differences(returns, "other", paired=False)["game"].value == pytest.approx(0.5)
+    # Seed by seed the differences agree, so the paired interval has no width.
+    assert chance.differences(returns, "other", paired=True)["game"] == pytest.approx((0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict"),
+    [
+        ([(0.0, 0.2), (-0.04, 0.1)], "held"),
+        ([(0.1, 0.2), (-0.06, 0.3)], "undecided"),
+        ([(0.1, 0.2), (-0.06, -0.01)], "not held"),
+        ([(0.1, 0.2), (-0.03, -0.01)], "not held"),  # within the margin, but plain is better
+    ],
+)
+def test_the_margin_and_both_games_decide(intervals, verdict):
+    found = {f"game {i}": Estimate((low + high) / 2, low, high) for i, (low, high) in enumerate(intervals)}
+    assert chance.decide(found) == verdict
+    finding = chance.judge("4 outcomes", found, "after training with it")
+    assert (finding.verdict, finding.interval) == (verdict, min(intervals))
+    assert finding.number_name == f"difference of the return to plain's on game {intervals.index(min(intervals))}, " + (
+        "share of plain's"
+    )
