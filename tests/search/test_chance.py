@@ -345,6 +345,18 @@ def test_particles_that_have_nothing_in_common_share_nothing():
         assert len(set(np.asarray(scores)[np.asarray(actions) == 1].tolist())) == 1
 
 
+def test_a_particle_alone_is_scored_by_the_mean_of_its_own_outcomes():
+    state, action = jnp.full((1, 1), jnp.nan), jnp.ones((1, 1), jnp.int32)
+    shared = chance.shared(EVEN.model_fn, 8).step(jax.random.key(0), state, action)
+    sampled = chance.sampled(EVEN.model_fn, 8)(
+        jax.random.split(jax.random.key(0), (1, 1))[0, 0], state[0, 0], action[0, 0]
+    )
+    assert shared.expected.mean[0, 0] == sampled.expected.mean
+    assert abs(shared.expected.mean[0, 0]) < 1  # neither all won nor all lost
+    assert shared.expected.variance[0, 0] == 0 < sampled.expected.variance
+    assert shared.reward[0, 0] == sampled.reward
+
+
 def test_training_changes_the_model_only_if_it_is_asked_for():
     def model_fn(_key, _state, _action):
         raise AssertionError

@@ -11,6 +11,7 @@ PUBLIC = {
     "spo": ["__version__"],
     "spo.search": [
         "Ancestry",
+        "BatchedModel",
         "Diagnostics",
         "ModelFn",
         "ModelOutput",
@@ -34,6 +35,7 @@ PUBLIC = {
         "Step",
         "TemperatureFn",
         "add_dirichlet_noise",
+        "chance",
         "checked",
         "diagnostics",
         "draw_ancestry",
@@ -68,7 +70,8 @@ PUBLIC = {
         "tempered",
     ],
     "spo.search.proposals": ["corrected", "corrected_root", "without_replacement"],
-    "spo.search.readouts": ["all_depths", "last"],
+    "spo.search.chance": ["Outcomes", "enumerated", "sampled", "shared"],
+    "spo.search.readouts": ["all_depths", "last", "mean_returns"],
     "spo.search.weighting": ["advantage", "q_value", "soft_advantage"],
     "spo.distributions": [
         "Distribution",
