@@ -63,7 +63,9 @@ def floor_program(environment: Any, network: Any, num_particles: int, horizon: i
 
         def advance(carry: Any, depth: Any) -> Any:
             states, total = carry
-            actions = (first + depth) % num_actions
+            # Without this dependence, XLA would join the evaluations of all depths to one: a search can't, since its
+            # actions follow from the evaluation before. The number added is always 0.
+            actions = (first + depth + (total[:, 0] > 1e30)) % num_actions
             states, timestep = jax.vmap(environment.step, in_axes=(None, 0, 0))(key, states, actions)
             prior, value = jax.vmap(network.both, in_axes=(None, 0, 0))(
                 params, timestep.observation, timestep.action_mask

@@ -229,3 +229,85 @@ def test_phases_share_out_the_time_of_the_operations(benchmark):
 def test_the_stored_command_leaves_the_output_file_out(benchmark):
     words = ["benchmarks/search.py", "--only", "1", "--out", "rows.json", "--repeats", "2"]
     assert benchmark("_timing").command_line(words) == "benchmarks/search.py --only 1 --repeats 2"
+
+
+#: A compiled program: a loop of 5 steps with a fused kernel and a product, whose body has a loop of 3 steps; a copy
+#: before it, and a condition of which one branch has two kernels.
+PROGRAM = """
+%sum (a: f32[8], b: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  ROOT %add.1 = f32[8]{0} add(%a, %a)
+}
+
+%product (a.2: f32[8,8]) -> f32[8,8] {
+  %a.2 = f32[8,8]{1,0} parameter(0)
+  ROOT %dot.1 = f32[8,8]{1,0} dot(%a.2, %a.2)
+}
+
+%inner (state.1: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %state.1 = (s32[], f32[8]{0}) parameter(0)
+  %x.1 = f32[8]{0} get-tuple-element(%state.1), index=1
+  %step.1 = s32[] get-tuple-element(%state.1), index=0
+  %fusion.1 = f32[8]{0} fusion(%x.1, %x.1), kind=kLoop, calls=%sum
+  ROOT %tuple.1 = (s32[], f32[8]{0}) tuple(%step.1, %fusion.1)
+}
+
+%outer (state.2: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %state.2 = (s32[], f32[8]{0}) parameter(0)
+  %matrix = f32[8,8]{1,0} constant({...})
+  %gemm = f32[8,8]{1,0} fusion(%matrix), kind=kCustom, calls=%product, metadata={op_name="run(f)/update/dot"}
+  %cublas = (f32[8,8]{1,0}, s8[64]{0}) custom-call(%gemm, %gemm), custom_call_target="__cublas$gemm"
+  ROOT %while.1 = (s32[], f32[8]{0}) while(%state.2), condition=%more, body=%inner, \
+backend_config={"known_trip_count":{"n":"3"}}
+}
+
+%more (state.3: (s32[], f32[8])) -> pred[] {
+  %state.3 = (s32[], f32[8]{0}) parameter(0)
+  ROOT %true = pred[] constant(true)
+}
+
+%once (x.4: f32[8]) -> f32[8] {
+  %x.4 = f32[8]{0} parameter(0)
+  ROOT %fusion.4 = f32[8]{0} fusion(%x.4, %x.4), kind=kLoop, calls=%sum
+}
+
+%twice (x.5: f32[8]) -> f32[8] {
+  %x.5 = f32[8]{0} parameter(0)
+  %fusion.5 = f32[8]{0} fusion(%x.5, %x.5), kind=kLoop, calls=%sum
+  ROOT %fusion.6 = f32[8]{0} fusion(%fusion.5, %x.5), kind=kLoop, calls=%sum
+}
+
+ENTRY %main (x.6: f32[8], which: pred[]) -> f32[8] {
+  %x.6 = f32[8]{0} parameter(0)
+  %which = pred[] parameter(1)
+  %zero = s32[] constant(0)
+  %copy.1 = f32[8]{0} copy(%x.6)
+  %start = (s32[], /*index=1*/f32[8]{0}) tuple(%zero, %copy.1)
+  %while.2 = (s32[], f32[8]{0}) while(%start), condition=%more, body=%outer, \
+backend_config={"known_trip_count":{"n":"5"}}
+  %x.7 = f32[8]{0} get-tuple-element(%while.2), index=1
+  ROOT %conditional = f32[8]{0} conditional(%which, %x.7, %x.7), branch_computations={%once, %twice}
+}
+"""
+
+
+def test_kernels_in_loops_count_once_per_step(benchmark):
+    kernels = benchmark("kernels")
+    counted = kernels.count(kernels.read_program(PROGRAM))
+    assert counted["kernels"] == 1 + 2 + 5 * (2 + 3)
+    assert counted["kinds"] == {"fusion": 2 + 5 * 3, "product": 5 * 2, "copy": 1}
+    assert [(loop["loops"], loop["kernels"]) for loop in counted["loops"]] == [([], 3), ([5], 2), ([5, 3], 1)]
+    assert len(counted["notes"]) == 1
+    assert "conditional" in counted["notes"][0]
+    copy, gemm, _, inner, *_ = kernels.kernels(kernels.read_program(PROGRAM))
+    assert (copy.bytes, gemm.bytes, inner.bytes) == (2 * 32, 2 * 256, 3 * 32)
+    assert (gemm.runs, inner.runs) == (5, 15)
+    assert gemm.instruction.scope == "run(f)/update/dot"
+
+
+def test_a_loop_of_unknown_length_is_noted(benchmark):
+    kernels = benchmark("kernels")
+    text = PROGRAM.replace('{"known_trip_count":{"n":"3"}}', "{}")
+    counted = kernels.count(kernels.read_program(text))
+    assert counted["kernels"] == 1 + 2 + 5 * (2 + 1)
+    assert any("while.1" in note for note in counted["notes"])
