@@ -21,6 +21,13 @@ def make_bandit_functions(config: SPOConfig, total_env_steps: float = 1e6):
     return jit_init(algorithm, make_mesh(1), num_seeds=1), jit_run(algorithm, make_mesh(1))
 
 
+def test_model_steps_count_every_outcome():
+    search = SearchConfig(num_particles=5, horizon=3, num_outcomes=2)
+    algorithm = make_spo(Setting(TASK, ARCHITECTURE, 1e6), SPOConfig(**SIZES, search=search))
+    assert algorithm.model_steps_per_env_step == 5 * 3 * 2
+    assert algorithm.network_evaluations_per_env_step == 1 + 5 * 3 * 2
+
+
 @pytest.mark.parametrize("corrected", [False, True])
 def test_corrected_noise_is_not_learned(corrected: bool):
     """Learns the prior, because the temperature is so high that advantages have no effect.

@@ -78,6 +78,11 @@ class SearchConfig:
                 "search.resample_period to None."
             )
 
+    @property
+    def model_steps(self) -> int:
+        """Number of model steps of one search: N · M · h."""
+        return self.num_particles * self.num_outcomes * self.horizon
+
 
 @dataclass(frozen=True)
 class PlanningConfig:

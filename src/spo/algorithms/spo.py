@@ -120,7 +120,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         learner = Learner(params, params, duals, optimiser.init(params), dual_optimiser.init(duals))
         return TrainState(learner, workers.init(key_worker, functools.partial(decide_fn, learner)))
 
-    model_steps = config.search.num_particles * config.search.horizon
+    model_steps = config.search.model_steps
     return Algorithm(
         init=init,
         step=functools.partial(step, workers, decide_fn, update_fn, config.old_policy, skip_nonfinite),
