@@ -9,7 +9,12 @@ SPO is trained on 2048 and Snake with the settings that `spo train --task X` cho
 Each search takes N · M · h = 64 model steps. The horizon stays the same, because the searches should differ in how they
 weigh luck, not in how far they look ahead. So four outcomes leave a quarter of the particles.
 
-At test time, the last parameters of the plain runs are played with all three searches.
+At test time, the last parameters of the plain runs are played with all three searches. Two more searches tell why:
+plain with 4 particles, and 4 outcomes with 16 particles, which takes four times as many model steps. They are not
+judged.
+
+The final return is that of the best parameters, as in all claims. In the first runs these were mostly the untrained
+ones, so parts about the last parameters were added, by the same rule.
 
 The number is the difference of the mean final return to that of plain, in shares of plain's. Its 95 % interval is
 Welch's over seeds after training, and Student's of the paired differences at test time. Held if the interval lies above
@@ -17,9 +22,11 @@ Welch's over seeds after training, and Student's of the paired differences at te
 """
 
 import dataclasses
+import itertools
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -32,11 +39,16 @@ from scipy import special
 
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures, figures
+from spo.reports.comparison import Comparison
+from spo.reports.runs import read_summary
 from spo.reports.stats import Estimate, mean_interval
 from spo.training.defaults import choose_experiment
 from spo.training.experiment import EvaluationConfig
 from spo.training.run_folder import load_learner
 from spo.training.trainer import Trainer
+
+#: Search -> task -> mean return of each seed.
+Returns: TypeAlias = dict[str, dict[str, list[float]]]
 
 PLAIN = "plain"
 WAYS: dict[str, dict[str, Any]] = {
@@ -44,8 +56,16 @@ WAYS: dict[str, dict[str, Any]] = {
     "shared outcomes": {"weighting": "shared_advantage"},
 }
 """Risk-neutral searches: name -> settings that differ from the plain search."""
-PARTS = {"4 outcomes": ("", "test time"), "shared outcomes": ("shared outcomes", "test time, shared outcomes")}
-"""Name -> parts of the claim: after training, and at test time."""
+UNJUDGED: dict[str, dict[str, Any]] = {
+    "plain, 4 particles": {"num_particles": 4},
+    "16 particles, 4 outcomes": {"num_outcomes": 4},
+}
+"""Searches with other numbers of model steps, which are played at test time."""
+PARTS = {
+    "4 outcomes": ("", "last parameters", "test time"),
+    "shared outcomes": ("shared outcomes", "last parameters, shared outcomes", "test time, shared outcomes"),
+}
+"""Name -> parts of the claim: best and last parameters after training, and test time."""
 MARGIN = 0.05
 """Loss of return, as a share of plain's, that still counts as equally good."""
 CLAIM = Claim(
@@ -54,7 +74,7 @@ CLAIM = Claim(
     "Risk-neutral search on games of chance",
     "Beyond the paper: on 2048 and Snake, a risk-neutral search is at least as good as a plain one at equal model "
     "steps.",
-    {part: ("smoke", "cpu", "paper") for time in (0, 1) for part in (parts[time] for parts in PARTS.values())},
+    {part: ("smoke", "cpu", "paper") for time in range(3) for part in (parts[time] for parts in PARTS.values())},
 )
 
 
@@ -93,53 +113,73 @@ def runs(setup: Setup) -> dict[str, Any]:
 
 def searching(plain: Any, name: str) -> Any:
     """Returns the experiment with the search of this name."""
-    return with_settings(plain, search=WAYS.get(name, {}))
-
-
-def model_steps(experiment: Any) -> int:
-    """Returns the number of model steps of one search: N · M · h."""
-    search = experiment.config.search
-    return search.num_particles * search.num_outcomes * search.horizon
+    return with_settings(plain, search=(WAYS | UNJUDGED).get(name, {}))
 
 
 def find(setup: Setup) -> list[Finding]:
     """Trains with all searches, plays the plain networks with all searches, and judges both."""
     experiments = runs(setup)
     folders = train_all(setup, experiments)
-    origin = origin_of(folders.values())
     comparison, judgement = compare_runs(folders)
-    tasks = SCALES[setup.scale].tasks
-    trained = {
-        name: {task: [result.score for result in comparison.results_of(name, task)] for task in comparison.tasks}
-        for name in (PLAIN, *WAYS)
+    best, last = final_returns(comparison)
+    played = play_all(setup, folders)
+    before = {name: untrained_seeds(folder) for name, folder in folders.items()}
+    shared = {
+        "model steps of a search": {name: run.config.search.model_steps for name, run in experiments.items()},
+        "seeds whose best parameters are untrained": before,
     }
-    played = {name: {} for name in trained}
-    for task in tasks:
+    warning = (
+        f" The best parameters are those before training in {sum(before.values())} of "
+        f"{sum(experiment.num_seeds for experiment in experiments.values())} seeds."
+    )
+    at_test = {name: differences(played, name, paired=True) for name in WAYS}
+    unjudged = {name: differences(played, name, paired=True) for name in UNJUDGED}
+    findings = []
+    for name, parts in PARTS.items():
+        of_best = judge(name, differences(best, name, paired=False), "with the best parameters after training with it")
+        of_last = judge(name, differences(last, name, paired=False), "with the last parameters after training with it")
+        of_test = judge(name, at_test[name], "at test time, with the networks of plain")
+        only = {PLAIN, name}
+        details = (
+            scores_json(comparison, judgement),
+            {"return per seed": {other: returns for other, returns in last.items() if other in only}},
+            {"return per seed": {other: r for other, r in played.items() if other in only | set(UNJUDGED)}}
+            | {"not judged": {other: {t: list(e) for t, e in of.items()} for other, of in unjudged.items()}},
+        )
+        of_best = of_best._replace(sentence=of_best.sentence + warning)
+        for part, finding, found in zip(parts, (of_best, of_last, of_test), details, strict=True):
+            findings.append(finding._replace(part=part, details=shared | found, origin=origin_of(folders.values())))
+    drawn = {"": comparison_figures.learning_curves(comparison, judgement), "test time": draw(at_test | unjudged)}
+    return [finding._replace(figure=drawn.get(finding.part)) for finding in findings]
+
+
+def final_returns(comparison: Comparison) -> tuple[Returns, Returns]:
+    """Returns the final returns per seed with the best and with the last parameters, by search and task."""
+    best: Returns = {name: {} for name in (PLAIN, *WAYS)}
+    last: Returns = {name: {} for name in (PLAIN, *WAYS)}
+    for name, task in itertools.product(best, comparison.tasks):
+        results = comparison.results_of(name, task)
+        best[name][task] = [result.score for result in results]
+        last[name][task] = [result.run.finals[result.seed]["metrics"]["last/return"] for result in results]
+    return best, last
+
+
+def untrained_seeds(folder: pathlib.Path) -> int:
+    """Returns the number of seeds of a run whose best parameters are those before training."""
+    summary = read_summary(folder)
+    assert summary is not None
+    return sum(steps == 0 for steps in summary["best_env_steps_per_seed"])
+
+
+def play_all(setup: Setup, folders: Mapping[str, pathlib.Path]) -> Returns:
+    """Plays the last parameters of the plain runs with all searches. Returns the returns per seed."""
+    played: Returns = {name: {} for name in (PLAIN, *WAYS, *UNJUDGED)}
+    for task in SCALES[setup.scale].tasks:
         experiment, learner = load_learner(folders[f"{PLAIN} on {task}"], "last")
         for name in played:
             played[name][task] = play(searching(experiment, name), learner, SCALES[setup.scale].test_episodes)
             print(f"  {name} at test time on {task}: {np.mean(played[name][task]):.4g}", flush=True)
-    shared = {"model steps of a search": {name: model_steps(experiment) for name, experiment in experiments.items()}}
-    after = {name: differences(trained, name, paired=False) for name in WAYS}
-    at_test = {name: differences(played, name, paired=True) for name in WAYS}
-    findings = []
-    for name, (in_training, at_test_time) in PARTS.items():
-        first = name == next(iter(PARTS))
-        findings += [
-            judge(name, after[name], "after training with it")._replace(
-                part=in_training,
-                details=shared | scores_json(comparison, judgement),
-                figure=comparison_figures.learning_curves(comparison, judgement) if first else None,
-                origin=origin,
-            ),
-            judge(name, at_test[name], "at test time, with the networks of plain")._replace(
-                part=at_test_time,
-                details=shared | {"return per seed": {other: played[other] for other in (PLAIN, name)}},
-                figure=draw(at_test) if first else None,
-                origin=origin,
-            ),
-        ]
-    return findings
+    return played
 
 
 def play(experiment: Any, learner: Any, num_episodes: int) -> list[float]:
@@ -199,7 +239,7 @@ def judge(name: str, found: Mapping[str, Estimate], when: str) -> Finding:
 
 
 def draw(found: Mapping[str, Mapping[str, Estimate]]) -> Figure:
-    """Draws the intervals of all risk-neutral searches at test time, and the margin."""
+    """Draws the intervals of all searches at test time, and the margin."""
     rows = [(f"{name}, {task}", estimate) for name, of in found.items() for task, estimate in of.items()]
     with figures.style():
         figure = figures.new_figure(6.4, 1.2 + 0.35 * len(rows))

@@ -1,5 +1,7 @@
 """Tests of the rule of claim 11, with returns written by hand."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -16,7 +18,7 @@ def test_every_search_takes_the_same_model_steps():
     for scale in ("smoke", "cpu"):
         setup = _claims.Setup(chance.CLAIM, scale, None, None)
         experiments = chance.runs(setup)
-        assert {chance.model_steps(experiment) for experiment in experiments.values()} == {64}
+        assert {experiment.config.search.model_steps for experiment in experiments.values()} == {64}
         for name, experiment in experiments.items():
             search = experiment.config.search
             is_neutral = search.num_outcomes > 1 or search.weighting == "shared_advantage"
@@ -59,3 +61,23 @@ def test_the_margin_and_both_games_decide(intervals, verdict):
     assert finding.number_name == f"difference of the return to plain's on game {intervals.index(min(intervals))}, " + (
         "share of plain's"
     )
+
+
+def test_best_and_last_parameters_are_read_from_the_final_evaluation(tmp_path):
+    from reports.fake_runs import write_run
+
+    folders = {}
+    for name, level in (("plain", 1.0), ("4 outcomes", 2.0), ("shared outcomes", 3.0)):
+        folder = write_run(tmp_path / name, [[0.0, level]] * 2, final=[level, level + 0.5], metric="return")
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+        for line in lines:
+            line["metrics"]["last/return"] = line["metrics"]["episode/return"] - 10.0
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        (folder / "summary.json").write_text(json.dumps({"best_env_steps_per_seed": [0, 512]}), "utf-8")
+        folders[f"{name} on game"] = folder
+    comparison, _ = chance.compare_runs(folders)
+    best, last = chance.final_returns(comparison)
+    task = comparison.tasks[0]
+    assert best["4 outcomes"][task] == [2.0, 2.5]
+    assert last["shared outcomes"][task] == [-7.0, -6.5]
+    assert chance.untrained_seeds(folders["plain on game"]) == 1
