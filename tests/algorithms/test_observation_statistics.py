@@ -126,3 +126,25 @@ def test_uneven_leading_axes_are_refused():
     batch = {"small": jnp.zeros((4, 2, 3)), "one": jnp.zeros(())}
     with pytest.raises(ValueError, match="same number of leading axes"):
         update_statistics(init_statistics(SPEC), batch)
+
+
+def test_cautious_statistics_leave_numbers_of_size_one_nearly_as_they_are():
+    """A cosine near 1 and a sine near 0 at the start of an episode: their small deviations are not enlarged."""
+    angles = jnp.linspace(-0.1, 0.1, 101)
+    first = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+    statistics = update_statistics(init_statistics(jax.ShapeDtypeStruct((2,), jnp.float32)), first)
+    later = jnp.array([-1.0, 0.5])  # of a state to be found
+    size = np.sqrt(np.mean(np.square(first)))
+    cautious = normalise(statistics, later, cautious=True)
+    shift = np.array([np.mean(first[:, 0]) - size, 0.0])
+    np.testing.assert_allclose(cautious, (later - shift) / size, rtol=1e-4)
+    assert np.all(np.abs(normalise(statistics, later)) > 5)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_cautious_statistics_bring_other_numbers_to_size_one(factor: float):
+    numbers = factor * (3.0 + jax.random.normal(jax.random.key(0), (1000, 2)))
+    statistics = update_statistics(init_statistics(jax.ShapeDtypeStruct((2,), jnp.float32)), numbers)
+    seen = normalise(statistics, numbers, cautious=True)
+    assert 0.2 < float(jnp.std(seen)) < 1.1
+    assert float(jnp.max(jnp.abs(seen))) < 5

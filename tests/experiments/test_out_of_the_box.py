@@ -11,10 +11,8 @@ TASKS = out_of_the_box.read_tasks()
 ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4, "untrained": 3.0, "curve": [[9, 5.0]]}
 
 
-def test_half_of_the_tasks_are_held_out():
-    assert len(TASKS) == 14
-    assert sum(task["developed"] for task in TASKS) == 7
-    assert all(task["source"] for task in TASKS)
+def test_a_third_of_the_tasks_or_more_are_held_out():
+    assert 3 * sum(not task["developed"] for task in TASKS) >= len(TASKS) == 14
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if "best" in task], ids=lambda task: task["name"])

@@ -87,10 +87,16 @@ def merge_statistics(first: RunningStatistics, second: RunningStatistics) -> Run
     )
 
 
-def normalise(statistics: RunningStatistics, observation: Observation, clip: float = 10.0) -> Observation:
+def normalise(
+    statistics: RunningStatistics, observation: Observation, clip: float = 10.0, *, cautious: bool = False
+) -> Observation:
     """Returns (observation - mean) / standard deviation, clipped to [-clip, clip]. Any number of leading axes.
 
     The divisor is at least 1e-6 (1 + |mean|): a deviation below the rounding error of the mean carries no information.
+    If `cautious`, numbers of size 1 stay nearly as they are, also where they have hardly changed so far: the divisor is
+    at least 1, and means of up to 1 are not subtracted. (If all numbers of the part are smaller than 1, their root mean
+    square takes the place of 1.) Otherwise, where the first states are nearly alike, small differences between them
+    are enlarged, and the states to be found lie far outside of what a network has seen.
     """
 
     def normalise_leaf(
@@ -98,8 +104,11 @@ def normalise(statistics: RunningStatistics, observation: Observation, clip: flo
     ) -> Float[Array, "*batch_and_shape"]:
         count = statistics.num_observations
         variance = jnp.where(count > 0, squares / jnp.maximum(count, 1.0), 1.0)
-        divisor = jnp.maximum(jnp.sqrt(variance), 1e-6 * (1.0 + jnp.abs(mean)))
+        divisor, shift = jnp.maximum(jnp.sqrt(variance), 1e-6 * (1.0 + jnp.abs(mean))), mean
+        if cautious:
+            size = jnp.minimum(jnp.sqrt(jnp.mean(jnp.square(mean) + variance)), 1.0)
+            divisor, shift = jnp.maximum(divisor, size), mean - jnp.clip(mean, -size, size)
         leading = tuple(range(entry.ndim - mean.ndim))
-        return jnp.clip((entry - jnp.expand_dims(mean, leading)) / jnp.expand_dims(divisor, leading), -clip, clip)
+        return jnp.clip((entry - jnp.expand_dims(shift, leading)) / jnp.expand_dims(divisor, leading), -clip, clip)
 
     return jax.tree.map(normalise_leaf, observation, statistics.mean, statistics.sum_of_squared_deviations)

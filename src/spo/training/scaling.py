@@ -5,7 +5,8 @@ observations and whose environments scale their rewards. The statistics are trac
 iteration uses the latest ones, and checkpoints and exports contain them. The replay buffer has observations as the
 environment shows them. Its rewards are rescaled whenever the scale changes.
 
-    observations   (x - mean) / standard deviation, per entry, in policy, critic and search alike
+    observations   (x - mean) / standard deviation, per entry, in policy, critic and search alike; numbers that have
+                   hardly changed so far are not enlarged (`normalise` with `cautious`)
     rewards        r / σ, where σ is the standard deviation of G_t = r_t + γ G_{t-1}, from 0 at each start of an episode
 
 The first iteration only measures: what it would have learned, without a scale, is discarded.
@@ -258,7 +259,7 @@ def select_leaves(statistics: RunningStatistics, observation: Observation) -> Py
 
 def normalise_observation(statistics: RunningStatistics, observation: Observation) -> Observation:
     """Returns an observation with its numbers normalised."""
-    normalised = normalise(statistics, select_leaves(statistics, observation))
+    normalised = normalise(statistics, select_leaves(statistics, observation), cautious=True)
     leaves, structure = jax.tree.flatten(observation)
     merged = [leaf if new is None else new for leaf, new in zip(leaves, normalised, strict=True)]
     return jax.tree.unflatten(structure, merged)
