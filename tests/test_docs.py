@@ -264,6 +264,15 @@ def test_readme_quotes_the_summary_of_the_tuned_run():
     assert f"training took {summary['training_seconds']:.0f} s" in readme
 
 
+def test_the_page_of_spo_shows_the_stored_searches_at_low_temperatures():
+    rows = json.loads((ROOT / "results" / "trials" / "cold_search.json").read_text("utf-8"))["rows"]
+    page = (ROOT / "docs" / "algorithms" / "spo.md").read_text("utf-8")
+    for plain, discounted in zip(rows[::2], rows[1::2], strict=True):
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {plain['temperature']:.2g} "))
+        cells = [f"{row['solved']:.1%}".replace("%", " %") for row in (plain, discounted)]
+        assert cells == [cell.split(" (")[0] for cell in line.strip("| ").split(" | ")[1::2]]
+
+
 # --- API -------------------------------------------------------------------------------------------------------------
 def test_every_field_in_the_api_has_a_meaning():
     """Each field of a class on an API page has a docstring or a comment, or its class describes it by name."""

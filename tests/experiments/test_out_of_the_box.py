@@ -13,6 +13,7 @@ ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4, "u
 
 def test_a_third_of_the_tasks_or_more_are_held_out():
     assert 3 * sum(not task["developed"] for task in TASKS) >= len(TASKS) == 14
+    assert all(task["source"] for task in TASKS)
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if "best" in task], ids=lambda task: task["name"])
