@@ -44,7 +44,7 @@ from spo.reports.runs import read_summary
 from spo.reports.stats import Estimate, mean_interval
 from spo.training.defaults import choose_experiment
 from spo.training.experiment import EvaluationConfig
-from spo.training.run_folder import load_learner
+from spo.training.saved_learners import load_learner
 from spo.training.trainer import Trainer
 
 #: Search -> task -> mean return of each seed.
