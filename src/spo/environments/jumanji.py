@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.environments._power_board import draw_powers
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 # Environments with several agents, or machines, that act at once. `jumanji` recognises them by the shape of mask and
@@ -103,7 +104,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
         step=step,
         observation_spec=observation_spec,
         action_spec=DiscreteActions(int(np.prod(num_values))),
-        render=lambda state: _draw(env, state),
+        render=lambda state: draw_powers(np.asarray(state.board)) if name == "game_2048" else _draw(env, state),
         hidden=_HIDDEN.get(name, ""),
     )
     return Task(train=environment, evaluation=environment, model=environment)

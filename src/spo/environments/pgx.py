@@ -28,6 +28,7 @@ from spo.environments._adapters import (
     specs_of,
     unknown_name,
 )
+from spo.environments._power_board import draw_powers
 from spo.environments.wrappers import episode_limit
 from spo.types import Array, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
@@ -67,6 +68,8 @@ def pgx(name: str, *, time_limit: int = 10_000, **pgx_options: Any) -> Task:
         return split(pgx_step(state.replace(rewards=jnp.zeros(1, jnp.float32)), action, key))
 
     def render(state: State) -> UInt8[np.ndarray, "height width 3"]:
+        if name == "2048":
+            return draw_powers(np.asarray(state._board).reshape(4, 4))
         return draw_channels(np.asarray(pgx_observe(state)))
 
     environment = Environment(
