@@ -319,6 +319,7 @@ def test_render_writes_an_animation(run: Path, capsys, tmp_path):
     assert result.code == 0, result.err
     with Image.open(out) as picture:
         assert 4 <= picture.n_frames <= 2 * 5  # two episodes of one to four steps
+        assert picture.info["duration"] == 250  # milliseconds: four moves a second
     assert "2 episode(s)" in result.out
     result = spo_command(capsys, "render", str(run), "--member", "2")
     assert (result.code, "has 2 seed(s)" in result.err) == (2, True)

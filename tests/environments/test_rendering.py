@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spo.environments.rendering import add_captions, describe_steps, enlarge, rollout, rollout_frames, save_animation
+from spo.environments.rendering import (
+    Rollout,
+    add_captions,
+    describe_steps,
+    enlarge,
+    frames_per_second,
+    rollout,
+    rollout_frames,
+    save_animation,
+)
 from spo.environments.tiny import tiny
+from spo.types import ContinuousActions
 
 
 def move_right(key, state, timestep):
@@ -149,6 +159,32 @@ def test_captions_tell_the_step_the_return_and_the_end():
     assert describe_steps(cut_off, "chain")[-1] == "chain, step 1, return 0"
     assert describe_steps(episode._replace(solved=False), "cube")[-1].endswith(": not solved")
     assert describe_steps(episode._replace(solved=True), "cube")[-1].endswith(": solved")
+
+
+def test_large_returns_are_written_in_full():
+    captions = describe_steps(Rollout([], [0.1234, 999.0, 5878.6, -20000.0], ended=False, solved=None), "ant")
+    assert captions == [
+        "ant, step 0, return 0",
+        "ant, step 1, return 0.123",
+        "ant, step 2, return 999",
+        "ant, step 3, return 6,878",
+        "ant, step 4, return -13,122",
+    ]
+
+
+def test_physics_is_shown_faster_than_moves():
+    moves = tiny("chain").evaluation
+    assert frames_per_second(moves) == 4
+    assert frames_per_second(moves._replace(action_spec=ContinuousActions(2))) == 20
+
+
+def test_a_caption_grows_with_the_picture():
+    heights = []
+    for width in (200, 320, 1000):
+        (frame,) = add_captions([np.zeros((8, width, 3), np.uint8)], ["step 1"])
+        rows = np.flatnonzero((frame[8:] < 128).any(axis=(1, 2)))
+        heights.append(rows[-1] - rows[0])
+    assert heights[0] <= heights[1] < heights[2] / 2
 
 
 @pytest.mark.parametrize("width", [20, 400])

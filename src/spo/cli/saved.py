@@ -174,7 +174,7 @@ def render(
     policy_only: bool = False,
     greedy: bool = False,
     last: bool = False,
-    fps: float = 4.0,
+    fps: float | None = None,
     max_steps: int = 1000,
     pause: float = 2.0,
     caption: bool = True,
@@ -193,7 +193,7 @@ def render(
             evaluations do not search.
         greedy: Take the most likely action instead of a random one. Always so if the run's own evaluations are greedy.
         last: Use the parameters from the end of training instead of those of the best evaluation.
-        fps: Frames per second.
+        fps: Frames per second. None: 4, and 20 with continuous actions, whose steps are short.
         max_steps: Most steps that are shown of an episode.
         pause: Seconds that the end of an episode is shown before the next one, or before the animation repeats.
         caption: Write the task, the algorithm, the step, the return and the end of the episode below the picture.
@@ -210,7 +210,8 @@ def render(
 
     check_value("--episodes", episodes, PositiveInt)
     check_value("--max-steps", max_steps, PositiveInt)
-    check_value("--fps", fps, PositiveFloat)
+    if fps is not None:
+        check_value("--fps", fps, PositiveFloat)
     check_value("--pause", pause, NonNegativeFloat)
     check_value("--seed", seed, Seed)
     rendering.check_target(out)
@@ -231,6 +232,7 @@ def render(
         captions += rendering.describe_steps(episode, title)
         pauses[len(frames) - 1] = pause
     frames = rendering.enlarge(frames)
+    fps = fps or rendering.frames_per_second(trainer.task.evaluation)
     rendering.save_animation(rendering.add_captions(frames, captions) if caption else frames, out, fps, pauses=pauses)
     print(f"Wrote {out}: {episodes} episode(s), {len(frames)} frames.")
 

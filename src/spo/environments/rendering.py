@@ -15,13 +15,13 @@ import numpy as np
 from spo import files
 from spo.installation import install_hint
 from spo.quoting import quote
-from spo.types import Action, Environment, PRNGKey, State, TimeStep
+from spo.types import Action, DiscreteActions, Environment, PRNGKey, State, TimeStep
 
 #: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
 _FORMATS = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}
 _VIDEO = ".mp4"
-#: Pixels of a caption.
-MIN_CAPTION_WIDTH, LINE_HEIGHT = 200, 14
+#: Pixels of a caption: least width of the picture, least height of its letters, width for each pixel of their height.
+MIN_CAPTION_WIDTH, MIN_LETTERS, WIDTH_OF_LETTERS = 200, 12, 28
 #: Pixels of the longer side of a picture, about, to which `enlarge` scales a smaller one.
 ENLARGED_SIDE = 200
 
@@ -82,10 +82,16 @@ def _draw(render: Callable[[State], np.ndarray], state: State) -> np.ndarray:
         raise ValueError(f"The `render` function of the environment raised {quote(error)}.") from error
 
 
+def frames_per_second(env: Environment) -> float:
+    """Returns the speed of an animation: slow where each step is a move, fast where steps are short, as in physics."""
+    return 4.0 if isinstance(env.action_spec, DiscreteActions) else 20.0
+
+
 def describe_steps(episode: Rollout, title: str) -> list[str]:
     """Returns a caption for each frame of an episode: its title, the step and the return so far, and how it ends."""
     totals = [0.0, *itertools.accumulate(episode.rewards)]
-    captions = [f"{title}, step {step}, return {total:.3g}" for step, total in enumerate(totals)]
+    numbers = [f"{total:,.0f}" if abs(total) >= 1000 else f"{total:.3g}" for total in totals]
+    captions = [f"{title}, step {step}, return {number}" for step, number in enumerate(numbers)]
     if episode.solved is not None:
         captions[-1] += ": solved" if episode.solved else ": not solved"
     elif episode.ended:
@@ -102,19 +108,24 @@ def enlarge(frames: Sequence[np.ndarray], side: int = ENLARGED_SIDE) -> list[np.
 
 
 def add_captions(frames: Sequence[np.ndarray], captions: Sequence[str]) -> list[np.ndarray]:
-    """Returns the frames with a line of text below each, or several lines where the picture is narrow."""
+    """Returns the frames with a line of text below each, or several lines where the picture is narrow.
+
+    The letters grow with the picture, so they can be read where it is shown at the size of others.
+    """
     from PIL import Image, ImageDraw, ImageFont
 
-    font, width = ImageFont.load_default(), max(MIN_CAPTION_WIDTH, *(frame.shape[1] for frame in frames))
-    wrapped = [_wrap(caption, lambda text: font.getlength(text) <= width - 8) for caption in captions]
-    height = LINE_HEIGHT * max(map(len, wrapped)) + 6
+    width = max(MIN_CAPTION_WIDTH, *(frame.shape[1] for frame in frames))
+    size = max(MIN_LETTERS, round(width / WIDTH_OF_LETTERS))
+    font, line, margin = ImageFont.load_default(size), round(1.35 * size), round(size / 3)
+    wrapped = [_wrap(caption, lambda text: font.getlength(text) <= width - 2 * margin) for caption in captions]
+    height = line * max(map(len, wrapped)) + 2 * margin
     captioned = []
     for frame, lines in zip(frames, wrapped, strict=True):
         image = Image.new("RGB", (width, frame.shape[0] + height), "white")
         image.paste(Image.fromarray(frame), ((width - frame.shape[1]) // 2, 0))
         draw = ImageDraw.Draw(image)
-        for row, line in enumerate(lines):
-            draw.text((4, frame.shape[0] + 3 + LINE_HEIGHT * row), line, fill="#24292F", font=font)
+        for row, text in enumerate(lines):
+            draw.text((margin, frame.shape[0] + margin + line * row), text, fill="#24292F", font=font)
         captioned.append(np.asarray(image))
     return captioned
 
@@ -229,6 +240,7 @@ __all__ = [
     "check_target",
     "describe_steps",
     "enlarge",
+    "frames_per_second",
     "rollout",
     "rollout_frames",
     "save_animation",
