@@ -203,7 +203,7 @@ def test_a_caption_stands_below_the_picture(width):
 
 # --- Small pictures ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("size", "enlarged"), [((5, 5), (200, 200)), ((4, 16), (48, 192)), ((160, 120), (160, 120)), ((300, 2), (300, 2))]
+    ("size", "enlarged"), [((5, 5), (320, 320)), ((4, 16), (80, 320)), ((240, 180), (240, 180)), ((300, 2), (300, 2))]
 )
 def test_small_frames_are_enlarged_by_a_whole_factor(size, enlarged):
     frame = np.arange(np.prod(size) * 3).astype(np.uint8).reshape(*size, 3)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spo.reports.comparison import Comparison
     from spo.reports.judgement import Judgement
     from spo.reports.runs import Run
+    from spo.training.experiment import Experiment
 
 
 def compare(
@@ -93,41 +94,66 @@ def repeating_command(run: "Run") -> str | None:
 
     None for a run of another version, and for one of an own environment: a report imports no module of a user.
     """
+    # config.json names the file that a run started from without its folder. The run folder contains a copy.
+    origin = f" --from {shlex.quote(str(run.folder / 'start.npz'))}" if run.config.get("start_from") else ""
+    return command_of(run.config, origin)
+
+
+def command_of(config: dict[str, Any], origin: str = "") -> str | None:
+    """Returns the shortest `spo train` with the settings of a run. None as for `repeating_command`.
+
+    Args:
+        config: settings of the run, as in its config.json.
+        origin: option that names the file from which the run started.
+    """
     from spo import presets
     from spo._version import __version__
     from spo.algorithms.registry import ALGORITHMS
     from spo.environments.own import is_own
-    from spo.reports.runs import flatten
-    from spo.training.experiment import to_json
 
-    config = {name: value for name, value in run.config.items() if name not in _NO_OPTIONS}
-    if run.config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS or is_own(config["task"]):
+    if config["spo_version"] != __version__ or config["algorithm"] not in ALGORITHMS or is_own(config["task"]):
         return None
-    # config.json names the file that a run started from without its folder. The run folder contains a copy.
-    origin = f" --from {shlex.quote(str(run.folder / 'start.npz'))}" if run.config.get("start_from") else ""
-    settings, candidates = flatten(config), []
+    candidates = []
     for name in (name for name in presets.PRESETS if presets.has(name, config["algorithm"])):
-        preset, experiment = presets.get(name), presets.get(name, config["algorithm"], config["task"])
-        start = flatten(json.loads(json.dumps(to_json(experiment))))  # as read from a file: JSON has no tuples
-        del start["specs"]
-        if start.keys() - settings.keys():
-            continue  # the preset sets an option that the run leaves at its default, or that is newer than the run
-        changed = {key: value for key, value in settings.items() if key not in start or start[key] != value}
+        preset = presets.get(name)
+        changed = changed_settings(config, presets.get(name, config["algorithm"], config["task"]))
+        if changed is None:
+            continue
         changed = {key: config[key] for key in ("algorithm", "task") if getattr(preset, key) != config[key]} | changed
         # Without the name of a preset, `--from` provides the settings, and `--task` chooses them for the task.
         is_implied = name == presets.DEFAULT and preset.task == config["task"] and not origin
-        words = ["spo", "train", *([] if is_implied else [name]), *_flags(changed, config["task"])]
+        words = ["spo", "train", *([] if is_implied else [name]), *to_flags(changed, config["task"])]
         candidates.append(shlex.join(words))
     if not candidates:
         return None
     return min(candidates, key=len) + origin
 
 
+def changed_settings(config: dict[str, Any], start: "Experiment") -> dict[str, Any] | None:
+    """Returns the settings of a run that differ from those of an experiment, by dotted name.
+
+    None if the run leaves an option at its default that the experiment sets, or if the option is newer than the run.
+
+    Args:
+        config: settings of the run, as in its config.json.
+        start: settings to start from.
+    """
+    from spo.reports.runs import flatten
+    from spo.training.experiment import to_json
+
+    settings = flatten({name: value for name, value in config.items() if name not in _NO_OPTIONS})
+    other = flatten(json.loads(json.dumps(to_json(start))))  # as read from a file: JSON has no tuples
+    del other["specs"]
+    if other.keys() - settings.keys():
+        return None
+    return {key: value for key, value in settings.items() if key not in other or other[key] != value}
+
+
 #: Entries of config.json that are no options of `spo train`.
 _NO_OPTIONS = ("spo_version", "start_from", "specs", "sha256")
 
 
-def _flags(changed: dict[str, Any], task: str) -> Iterator[str]:
+def to_flags(changed: dict[str, Any], task: str) -> Iterator[str]:
     """Yields the words of the command line that change these settings."""
     from spo.cli.options import named_task_options
 

@@ -181,7 +181,7 @@ def render(
 ) -> None:
     """Write an animation of a saved run: `spo render RUN --out episode.mp4`.
 
-    A small picture is enlarged by a whole factor, to about 200 pixels.
+    A small picture is enlarged by a whole factor, to about 320 pixels.
 
     Args:
         run: Folder of a run, or a file written by `spo export`.

@@ -23,7 +23,7 @@ _VIDEO = ".mp4"
 #: Pixels of a caption: least width of the picture, least height of its letters, width for each pixel of their height.
 MIN_CAPTION_WIDTH, MIN_LETTERS, WIDTH_OF_LETTERS = 200, 12, 28
 #: Pixels of the longer side of a picture, about, to which `enlarge` scales a smaller one.
-ENLARGED_SIDE = 200
+ENLARGED_SIDE = 320
 
 
 class Rollout(NamedTuple):
