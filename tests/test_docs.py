@@ -144,7 +144,8 @@ def test_notebooks_run(path: Path, tmp_path: Path):
 # --- Commands --------------------------------------------------------------------------------------------------------
 def commands(program: str) -> list[tuple[str, list[str]]]:
     """Returns the page and the arguments of every command in a shell block that starts with `program`."""
-    lines = [(page_name(path), line) for path in PAGES for b in blocks(path, "bash") for line in b.code.splitlines()]
+    shells = [(page_name(path), block.code) for path in PAGES for block in blocks(path, "bash")]
+    lines = [(page, line) for page, code in shells for line in code.replace("\\\n", " ").splitlines()]
     return [(page, shlex.split(line, comments=True)[1:]) for page, line in lines if line.startswith(f"{program} ")]
 
 
