@@ -5,10 +5,12 @@ import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
 const { actionName, figure, number, percent, promises, whyChosen } = await import(new URL("words.mjs", page));
-const { MOST_BARS, shownActions } = await import(new URL("policy_view.mjs", page));
+const { hiddenSentence, MOST_BARS, shareAfter, shownActions, triedActions } = await import(new URL("policy_view.mjs", page));
 const { describeCube, gridOf, isSolved } = await import(new URL("pictures_view.mjs", page));
 const { actionColours, colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
 const { connect, merge } = await import(new URL("live.mjs", page));
+const { invitation, leadSentence } = await import(new URL("guide.mjs", page));
+const { endOfParticles } = await import(new URL("search_view.mjs", page));
 
 test("numbers have three significant digits", () => {
   assert.equal(number(0.12345), "0.123");
@@ -67,6 +69,9 @@ test("an action promises its reward and the value after it, and no value after a
   const decision = { action: 0, value: 0, settings: { greedy: false, readout: "last" }, search,
     policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] } };
   const names = { kind: "discrete", names: ["left", "right"] };
+  assert.match(whyChosen(decision, names)[0], /mean over its particles.* The weight decides, not the promise\. The value network/);
+  const byReturns = { ...decision, settings: { greedy: false, readout: "mean_returns" } };
+  assert.match(whyChosen(byReturns, names)[0], /The mean return of whole particles decides, not the promise/);
   assert.match(whyChosen(decision, names)[0], /left promises 7.000 .* Of the 2 actions that were tried, right promises the most: 10.000/);
 });
 
@@ -105,8 +110,11 @@ test("the reason names the first actions and why nothing was resampled", () => {
   const words = (settings, method) => whyChosen(
     { action: 0, settings, policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] }, search },
     { kind: "discrete", names: ["left", "right"] }, method)[1];
-  assert.match(words({ resample_period: 4 }, { num_root_candidates: 2 }), /2 different first actions .* each is tried by 2 particles/);
+  assert.match(words({ resample_period: 4 }, { num_root_candidates: 2 }), /2 first actions were drawn without repetition .* each is tried by 2 particles\. An unlikely one starts with a small weight/);
   assert.match(words({ resample_period: 4 }, null), /Each particle drew/);
+  assert.ok(!words({ resample_period: 4 }, null).includes("repetition"));
+  assert.match(words({ resample_period: 4 }, null), /gains weight where reward and value turned out better than expected\./);
+  assert.match(words({ resample_period: 4 }, { weighting: "q_value" }), /gains weight where reward and value are high\./);
   assert.match(words({ resample_period: 4 }, null), /resampled every 4 depths, and this search is 4 deep/);
   assert.match(words({ resample_period: null }, null), /Resampling is off/);
   assert.match(words({ resample_period: 1 }, { ess_threshold: 0.5 }), /more than 50 %/);
@@ -118,6 +126,49 @@ test("the chosen action always has a bar", () => {
   assert.equal(shown.length, MOST_BARS);
   assert.ok(shown.includes(29));
   assert.equal(others, 30 - MOST_BARS);
+});
+
+test("actions that were tried have bars before untried ones", () => {
+  const before = Array.from({ length: 30 }, (_, action) => 30 - action);
+  const tried = triedActions(oneStep([20, 25, 25], [0, 0, 0], 0));
+  assert.deepEqual([...tried], [20, 25]);
+  const { shown, others } = shownActions({ before, after: null }, 20, null, tried);
+  assert.ok(shown.includes(20) && shown.includes(25), shown.join());
+  assert.equal(hiddenSentence(others, tried, shown), "18 less likely actions not shown. None of them was tried.");
+  assert.equal(hiddenSentence(others, new Set([0, 29]), shown), "18 less likely actions not shown. 1 of them was tried.");
+  assert.equal(hiddenSentence(others, null, shown), "18 less likely actions not shown.");
+  assert.deepEqual([...triedActions({ kind: "tree", parent: [-1, 0, 1], action: [null, 7, 3] })], [7]);
+  assert.equal(triedActions(null), null);
+  assert.deepEqual([shareAfter(0, false), shareAfter(0, true), shareAfter(0.25, false)], ["not tried", "0 %", "25 %"]);
+});
+
+test("the explanation in one sentence calls a row a particle and a circle a state", () => {
+  const names = { kind: "discrete", names: ["left", "right"] };
+  const lead = (particles) => leadSentence({ search: { kind: "particles", num_particles: particles } }, names);
+  assert.match(lead(8), /^Each row of circles .* is a particle, one simulated future\. A circle is a state/);
+  assert.match(lead(65), /a group of particles/);
+});
+
+test("a narrow page is told to tap, a wide one to point", () => {
+  globalThis.window = { innerWidth: 390 };
+  assert.match(invitation({ kind: "particles" }), /^Tap a particle/);
+  globalThis.window = { innerWidth: 1280 };
+  assert.match(invitation({ kind: "particles" }), /^Point at a particle .* Tab/);
+  delete globalThis.window;
+});
+
+test("particles that end are called solved where their pictures show it", () => {
+  const pictures = { done: { kind: "cube", size: 2, cells: "000011112222333344445555" }, open: { kind: "cube", size: 2, cells: "010011012222333344445555" } };
+  const search = { ...oneStep([0, 1, 1], [0, 0, 0], 0), ended: [[true, false, true]], picture: [["done", "open", "done"]] };
+  assert.equal(endOfParticles(search, pictures), "solved");
+  assert.equal(endOfParticles({ ...search, picture: [["open", "done", "open"]] }, pictures), "not solved");
+  assert.equal(endOfParticles({ ...search, picture: [["open", "done", "done"]] }, pictures), null);
+  assert.equal(endOfParticles({ ...search, picture: null }, pictures), null);
+  const decision = { action: 0, value: 0, settings: { greedy: false }, search: { ...search, live: [1] },
+    policy: { kind: "discrete", before: [0.5, 0.5], after: [0.5, 0.5] } };
+  const words = (ended) => whyChosen(decision, { kind: "discrete", names: ["left", "right"] }, null, ended)[1];
+  assert.match(words("solved"), /2 of 3 particles reached a solved state, which ends the episode\./);
+  assert.match(words(null), /2 of 3 particles reached the end of the episode\./);
 });
 
 test("heat maps have the shape of the observation", () => {

@@ -1,6 +1,6 @@
 // The page: reads the document, shows one step of the episode, and follows keys, theme and size.
 
-import { element, replace } from "./dom.mjs";
+import { element, isNarrow, replace } from "./dom.mjs";
 import { drawGuide, leadSentence, MEANINGS } from "./guide.mjs";
 import { connect, controlHelp, makeControls, merge, showStatus } from "./live.mjs";
 import { drawObservation, drawPicture } from "./pictures_view.mjs";
@@ -23,7 +23,7 @@ export function start() {
   addScrubbing(page);
   addTheme(page);
   // On a narrow page, and below the controls of a live one, the explanation would hide the search: it is one tap away.
-  if (window.innerWidth < 760 || data.live) document.querySelector(".guide").open = false;
+  if (isNarrow() || data.live) document.querySelector(".guide").open = false;
   if (data.live) addLive(page);
   show(page, data.live ? data.steps.length - 1 : 0);
   let width = window.innerWidth;
@@ -65,8 +65,8 @@ export function show(page, index) {
   parts.guide.querySelector(".glossary").open = open;
   replace(parts.lead, leadSentence(explained, data.actions));
   const circles = explained?.search?.kind === "tree" ? "states of the tree" : "particles";
-  replace(parts.keys, "Keys: ← → step through the episode, Home and End jump.",
-    explained?.search ? ` Tab reaches the ${circles}, and arrow keys move among them.` : null);
+  const keys = `Keys: ← → step through the episode, Home and End jump.${explained?.search ? ` Tab reaches the ${circles}, and arrow keys move among them.` : ""}`;
+  replace(parts.keys, isNarrow() ? "Tap ◀ or ▶ to step through the episode." : keys);
   showDecisions(page, step);
 }
 

@@ -17,6 +17,11 @@ export function replace(parent, ...children) {
   parent.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
 }
 
+/** Returns true on a narrow page, which is most often one without keys. */
+export function isNarrow() {
+  return window.innerWidth < 760;
+}
+
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;

@@ -1,7 +1,8 @@
 // Explanations for readers who do not know the method.
 
 import { hasFixedColours, NUM_COLOURS } from "./colours.mjs";
-import { element, svg } from "./dom.mjs";
+import { element, isNarrow, svg } from "./dom.mjs";
+import { MOST_PARTICLES } from "./genealogy.mjs";
 import { count, resampleSentence } from "./words.mjs";
 
 const TREE = [
@@ -27,7 +28,8 @@ export const MEANINGS = {
   "Chosen action": "Action that is taken in this state.",
   "Reward of the step": "Reward that the chosen action brought.",
   "Value, by the network": "Sum of future rewards that the value network expects from this state.",
-  "Value, by the search": "The same by the search: mean return of its particles, or of its visits.",
+  "Value, by the search": "The same by the search: the mean over its particles, by their weights, of the rewards on the path plus the value at its end; or "
+    + "the mean over its visits.",
   "Temperature": "How much better futures gain: with a low one the best few take all the weight, with a high one the policy network "
     + "decides.",
   "Effective particles": "The weight is spread as if over so many equally heavy particles, at the last depth: 1 if one particle has "
@@ -61,7 +63,10 @@ export function leadSentence(decision, actions) {
   const search = decision?.search ?? null;
   if (search === null) return networkCards(decision, actions)[0][1];
   if (search.kind === "tree") return "Each circle is a state that the agent imagined; larger ones were visited more often and count more.";
-  return "Each circle is one imagined future; the colour is its first action. Larger circles weigh more, and the weight decides the action.";
+  const row = search.num_particles > MOST_PARTICLES ? "a group of particles, simulated futures that began with the same action"
+    : "a particle, one simulated future";
+  return `Each row of circles that are joined by lines is ${row}. A circle is a state on the way. The colour is the first action. `
+    + "A larger circle has more weight, and the weight decides the action.";
 }
 
 function networkCards(decision, actions) {
@@ -106,7 +111,7 @@ function startingWeights(search, actions, method) {
   if (actions.kind !== "discrete" || !method?.num_root_candidates) {
     return "The policy network draws the actions, so that likely ones have more particles, and all start with the same weight.";
   }
-  return `The policy network draws ${count(new Set(search.action[0]).size, "different first action")}; one that it finds unlikely starts `
+  return `By its probabilities, the policy network draws ${count(new Set(search.action[0]).size, "first action")} without repetition; one that it finds unlikely starts `
     + "with a small weight.";
 }
 
@@ -126,10 +131,11 @@ export function drawLegend(search, layout, actions, howEnded, isSecond) {
   const isTree = search.kind === "tree";
   const items = [
     [sizes(), isTree ? "larger: visited more often" : "larger: more weight"],
+    [thicknesses(), isTree ? "thicker line: visited more often" : "thicker line: more weight"],
     colourItem(layout, actions, isSecond),
     some((circle) => !circle.lives) ? [line("died"), "pale, dashed: dropped, nothing of the result comes from it"] : null,
     some((circle) => circle.justEnded) ? [diamond(), `the episode ends here${howEnded ? `: ${howEnded}` : ""}`] : null,
-    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), isTree ? "after the end: nothing more happens" : "after the end: keeps its weight"] : null,
+    some((circle) => circle.ended && !circle.justEnded) ? [hollow(), isTree ? "after the end: nothing more happens" : "after the end: the weight stays, and the share changes as other particles gain or lose"] : null,
     !isTree && search.resampled.some(Boolean) ? [shade(), "resample: heavy particles are copied, light ones dropped"] : null,
   ];
   return element("ul", { class: "legend" }, items.filter(Boolean).map(([sign, text]) => element("li", {}, sign, text)));
@@ -162,6 +168,10 @@ function sizes() {
   return sign(svg("g", { class: "mark" }, svg("circle", { class: "disc", cx: 7, cy: 8, r: 2.5 }), svg("circle", { class: "disc", cx: 23, cy: 8, r: 7 })));
 }
 
+function thicknesses() {
+  return sign(...[[4, 1.2], [11, 3.2]].map(([y, width]) => svg("path", { class: "mark-line", d: `M2,${y}H32`, "stroke-width": width })));
+}
+
 function line(kind) {
   return sign(svg("path", { class: `mark-line ${kind}`, d: "M2,8H32", "stroke-width": 2 }));
 }
@@ -182,5 +192,6 @@ function shade() {
 /** Returns the invitation to look at single circles. */
 export function invitation(search) {
   const what = search.kind === "tree" ? "a state" : "a particle";
+  if (isNarrow()) return `Tap ${what} of the picture to see its path, its numbers and its state.`;
   return `Point at ${what} of the picture, or press Tab and then arrow keys, to see its path, its numbers and its state. Escape ends it.`;
 }

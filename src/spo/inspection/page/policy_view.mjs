@@ -9,13 +9,20 @@ export const MOST_BARS = 12;
 /** Dimensions of a continuous action that are drawn. */
 export const MOST_DIMENSIONS = 12;
 
-/** Returns the actions to show as bars in the order of their numbers, and the number of the others. */
-export function shownActions(policy, chosen, mask = null) {
+/** Returns the actions that the search tried in this state; null without a search. */
+export function triedActions(search) {
+  if (!search) return null;
+  return new Set(search.kind === "tree" ? search.action.filter((_, node) => search.parent[node] === 0) : search.action[0]);
+}
+
+/** Returns the actions to show as bars in the order of their numbers, tried ones before others, and the number of the rest. */
+export function shownActions(policy, chosen, mask = null, tried = null) {
   const size = (action) => Math.max(policy.before?.[action] ?? 0, policy.after?.[action] ?? 0);
   const numActions = (policy.before ?? policy.after ?? []).length;
   const allowed = (action) => (mask === null || mask[action] ? 1 : 0);
+  const wasTried = (action) => (tried?.has(action) ? 1 : 0);
   const ranked = Array.from({ length: numActions }, (_, action) => action)
-    .sort((a, b) => allowed(b) - allowed(a) || size(b) - size(a) || a - b);
+    .sort((a, b) => allowed(b) - allowed(a) || wasTried(b) - wasTried(a) || size(b) - size(a) || a - b);
   const shown = ranked.slice(0, MOST_BARS);
   if (typeof chosen === "number" && numActions > 0 && !shown.includes(chosen)) shown[shown.length - 1] = chosen;
   return { shown: shown.sort((a, b) => a - b), others: numActions - shown.length };
@@ -36,7 +43,8 @@ function drawBars(decision, actions, classes, mask, play) {
   if (!policy.before && !policy.after) {
     return element("p", {}, `Chosen: ${actionName(actions, decision.action)}. This algorithm does not show its policy.`);
   }
-  const { shown, others } = shownActions(policy, decision.action, mask);
+  const tried = triedActions(decision.search);
+  const { shown, others } = shownActions(policy, decision.action, mask, tried);
   const rows = shown.map((action) => {
     const isChosen = action === decision.action;
     const before = policy.before?.[action];
@@ -49,7 +57,7 @@ function drawBars(decision, actions, classes, mask, play) {
         before === undefined ? null : bar("before", before, ""),
         after === undefined ? null : bar("after", after, classes.get(action) ?? "colour-other")),
       element("td", { class: "number" }, before === undefined ? "" : percent(before)),
-      policy.after ? element("td", { class: "number strong" }, after === undefined ? "" : percent(after)) : null,
+      policy.after ? element("td", { class: "number strong" }, shareAfter(after, tried === null || tried.has(action))) : null,
       play ? element("td", {}, element("button", { type: "button", class: "play", onclick: () => play(action),
         "aria-label": `Play ${name}` }, "play")) : null);
   });
@@ -61,7 +69,20 @@ function drawBars(decision, actions, classes, mask, play) {
         policy.after ? element("th", { scope: "col", class: "number" }, heading("after", "after")) : null,
         play ? element("th", { scope: "col" }, element("span", { class: "hidden-text" }, "play by hand")) : null)),
       element("tbody", {}, rows)),
-    others > 0 ? element("p", { class: "note" }, `${count(others, "less likely action")} not shown.`) : null);
+    others > 0 ? element("p", { class: "note" }, `${hiddenSentence(others, tried, shown)}`) : null);
+}
+
+/** Returns the share after the search in words. Some tree searches give untried actions a share as well. */
+export function shareAfter(share, wasTried) {
+  if (share === undefined) return "";
+  return wasTried || share > 0 ? percent(share) : "not tried";
+}
+
+/** Returns how many actions have no bar, and how many of them were tried. */
+export function hiddenSentence(others, tried, shown) {
+  const hidden = tried === null ? 0 : [...tried].filter((action) => !shown.includes(action)).length;
+  const how = tried === null ? "" : hidden > 0 ? ` ${hidden} of them ${hidden === 1 ? "was" : "were"} tried.` : " None of them was tried.";
+  return `${count(others, "less likely action")} not shown.${how}`;
 }
 
 function forbiddenRow(name, columns) {

@@ -33,7 +33,7 @@ export function drawDecision(options) {
   return element("section", { class: "decision" },
     title ? element("h2", {}, title) : null,
     element("div", { class: "why" }, element("h3", {}, "Why this action?"),
-      whyChosen(decision, actions, options.method).filter(Boolean).map((text) => element("p", {}, text))),
+      whyChosen(decision, actions, options.method, search === null ? null : endOfParticles(search, options.pictures)).filter(Boolean).map((text) => element("p", {}, text))),
     element("div", { class: "columns" },
       element("div", { class: "policy-panel" },
         element("h3", {}, search ? "Policy before and after the search" : "Policy"),
@@ -119,13 +119,23 @@ function commonEnd(search, layout, pictures) {
   return ends.size === 1 ? [...ends][0] : null;
 }
 
+/** Returns how all particles that have ended did so if they ended alike, or null. */
+export function endOfParticles(search, pictures) {
+  if (search.kind !== "particles" || search.picture === null) return null;
+  const last = search.horizon - 1;
+  const ends = new Set(search.ended[last].flatMap((ended, particle) => (ended ? [isSolved(pictures[search.picture[last][particle]])] : [])));
+  if (ends.size !== 1 || ends.has(null)) return null;
+  return ends.has(true) ? "solved" : "not solved";
+}
+
 function effectiveNote(search) {
   const last = search.ess[search.horizon - 1];
   return `Effective particles (effective sample size, ESS): the weight is spread as if over so many equally heavy particles. At the `
     + `last depth, these are ${tenths(last)} of ${search.num_particles}. `
     + (search.resampled.some(Boolean) ? "When the number is small, resampling moves the work to the futures that matter."
       : "When the number is small, few futures decide.")
-    + " Mean value: by the value network, of the particles still running, by their weights.";
+    + " Mean value: the value network's value of the states at a depth, mean over the particles still running, by their weights. It has no "
+    + "rewards in it; the value by the search is the rewards on the path plus the value at its end.";
 }
 
 let asked = 0;

@@ -53,13 +53,13 @@ const SHARES = {
 
 /**
  * Returns two paragraphs: why the action of a decision was chosen, and what the search did (empty without a search).
- * `method` is that of the document.
+ * `method` is that of the document; `howEnded` is the end of all ended particles in words, or null.
  */
-export function whyChosen(decision, actions, method = null) {
+export function whyChosen(decision, actions, method = null, howEnded = null) {
   const { search } = decision;
   const chosen = [chanceSentences(decision, actions), promiseSentence(decision, actions)].filter(Boolean).join(" ");
   if (!search) return [chosen, ""];
-  return [chosen, (search.kind === "particles" ? particleSentences(decision, actions, method) : treeSentences(search)).join(" ")];
+  return [chosen, (search.kind === "particles" ? particleSentences(decision, actions, method, howEnded) : treeSentences(search)).join(" ")];
 }
 
 function chanceSentences(decision, actions) {
@@ -145,31 +145,56 @@ export function promises(search) {
 }
 
 /** Returns how well the chosen action did in the search, beside the others; empty without a search. */
-function promiseSentence({ search, action, value }, actions) {
+function promiseSentence(decision, actions) {
+  const { search, action, value } = decision;
   if (!search) return "";
   const all = promises(search);
   const own = all.get(keyOf(action));
   if (own === undefined) return "";
   const expected = ` The value network expected ${figure(value)} in this state.`;
-  const promise = `${capital(inSentence(actions, action))} promises ${figure(own)} (reward of the first step plus the value of the state after it)`;
+  const promise = `${capital(inSentence(actions, action))} promises ${figure(own)} (${whatPromised(search)})`;
+  const decides = ` ${decidingSentence(decision)}`;
   if (all.size === 1) return `It was the only action that was tried. ${promise}.${expected}`;
   const best = [...all].reduce((first, other) => (other[1] > first[1] ? other : first));
-  if (own >= best[1]) return `${promise}: the most of the ${all.size} actions that were tried.${expected}`;
+  if (own >= best[1]) return `${promise}: the most of the ${all.size} actions that were tried.${decides}${expected}`;
   return `${promise}. Of the ${all.size} actions that were tried, ${inSentence(actions, JSON.parse(best[0]))} promises the most: `
-    + `${figure(best[1])}.${expected}`;
+    + `${figure(best[1])}.${decides}${expected}`;
 }
 
-function particleSentences(decision, actions, method) {
+function whatPromised(search) {
+  const sum = "reward of the first step plus the value of the state after it";
+  return search.kind === "tree" ? sum : `${sum}, mean over its particles`;
+}
+
+/** Returns what decides instead of the promise. */
+function decidingSentence({ search, settings }) {
+  if (search.kind === "tree") return "The share decides, not the promise.";
+  return settings.readout === "mean_returns" ? "The mean return of whole particles decides, not the promise of the first step."
+    : "The weight decides, not the promise.";
+}
+
+function particleSentences(decision, actions, method, howEnded) {
   const { search } = decision;
   const last = search.horizon - 1;
   const ended = search.num_particles - search.live[last];
-  const sentences = [firstActionSentence(search, actions, method)];
-  if (ended > 0) sentences.push(`${ended} of ${count(search.num_particles, "particle")} reached the end of the episode.`);
+  const sentences = [firstActionSentence(search, actions, method), weightSentence(method)];
+  if (ended > 0) sentences.push(`${ended} of ${count(search.num_particles, "particle")} ${ENDS[howEnded] ?? "reached the end of the episode."}`);
   sentences.push(resampleSentence(decision, method));
   const alone = survivorSentence(search, actions);
   if (alone) sentences.push(alone);
   if (!search.valid) sentences.push("The search met an undefined number (NaN): its result is not valid.");
   return sentences;
+}
+
+const ENDS = {
+  solved: "reached a solved state, which ends the episode.",
+  "not solved": "reached the end of the episode, not solved.",
+};
+
+/** Returns why weights change. */
+function weightSentence(method) {
+  return method?.weighting === "q_value" ? "A particle gains weight where reward and value are high."
+    : "A particle gains weight where reward and value turned out better than expected.";
 }
 
 /** Returns how the first actions were picked. */
@@ -180,7 +205,9 @@ export function firstActionSentence(search, actions, method) {
   const different = new Set(search.action[0]).size;
   const each = search.num_particles / different;
   const share = Number.isInteger(each) ? `each is tried by ${count(each, "particle")}` : `${search.num_particles} particles share them`;
-  return `${count(different, "different first action")} ${different === 1 ? "was" : "were"} drawn by the policy network's probabilities, and ${share}.`;
+  const unlikely = different === 1 ? "" : " An unlikely one starts with a small weight, so that on average it counts by its probability.";
+  return `${count(different, "first action")} ${different === 1 ? "was" : "were"} drawn without repetition by the policy network's probabilities, `
+    + `and ${share}.${unlikely}`;
 }
 
 /** Returns from which depth on all particles began with one action; empty if there is none, or only one was tried. */
