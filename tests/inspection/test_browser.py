@@ -56,10 +56,14 @@ def test_scrubbing_and_keys_show_other_decisions(browser: Any, tmp_path: Path):
         height = page.evaluate("document.documentElement.scrollHeight")
         page.locator(".dot[tabindex='0']").focus()
         before = page.locator(".details").inner_text()
+        assert page.locator(".details .marked td").first.inner_text() == "▸ 1"
+        assert page.locator(".details tbody tr").count() == 2, "the next depth is shown too"
         page.keyboard.press("ArrowRight")
         assert page.locator(".details").inner_text() != before
         assert page.locator("output").inner_text() == "before move 1 of 3"
         assert page.locator(".details .board").count() == 1, "the state of the particle is drawn"
+        assert page.locator(".details figcaption").inner_text() == "The state at depth 2"
+        assert page.locator(".details .marked td").first.inner_text() == "▸ 2"
         assert page.evaluate("document.documentElement.scrollHeight") == height, "room for the details is reserved"
         page.locator("[data-part=run]").focus()
         assert page.locator(".selecting .on-path").count() > 0, "the path stays marked while its details are shown"
@@ -104,9 +108,15 @@ def test_details_stay_in_sight_on_a_narrow_page_until_they_are_closed(browser: A
     with open_page(browser, viewport=SIZES["narrow"], has_touch=True) as page:
         visit(page, tmp_path, fake_document())
         height = page.evaluate("document.documentElement.scrollHeight")
-        page.locator(".dot").first.scroll_into_view_if_needed()
-        page.locator(".dot").first.tap()
+        low = "node => window.scrollBy(0, node.getBoundingClientRect().bottom + 20 - window.innerHeight)"
+        page.locator(".dot").first.evaluate(low)
+        dot = page.locator(".dot").first.bounding_box()
+        # A locator's own tap would scroll until nothing covers the particle.
+        page.touchscreen.tap(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
         box = page.locator(".details-body").bounding_box()
+        assert "on-path" in page.locator(".dot").first.get_attribute("class")
+        tapped = page.locator(".dot").first.bounding_box()
+        assert tapped["y"] + tapped["height"] <= box["y"], "the sheet does not cover the particle"
         assert 0 < box["y"] < box["y"] + box["height"] <= SIZES["narrow"]["height"] + 1
         assert page.locator(".selecting .on-path").count() > 0
         assert page.evaluate("document.documentElement.scrollHeight") == height, "the page does not grow"

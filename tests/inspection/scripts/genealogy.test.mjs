@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
-const { firstActions, layoutGenealogy, MOST_ROWS, OTHERS, pathTo, rankFirstActions, survivors } =
+const { firstActions, layoutGenealogy, lineOf, MOST_ROWS, OTHERS, pathTo, rankFirstActions, survivors } =
   await import(new URL("genealogy.mjs", page));
 const { rankActions } = await import(new URL("colours.mjs", page));
 const { layoutTree, MOST_NODES, pathToNode } = await import(new URL("tree.mjs", page));
@@ -22,6 +22,14 @@ test("first actions follow the parents", () => {
   assert.deepEqual(firstActions(search, true), [[5, 5, 3], [5, 5, 3]]);
   assert.deepEqual(firstActions(search, false), [[0, 1, 2], [1, 1, 2]]);
   assert.deepEqual(pathTo(search, 1, 0), [1, 0]);
+});
+
+test("a particle is followed from its first action to its heaviest copy, or to the depth where it was dropped", () => {
+  const swapped = { ...search, weight: [search.weight[0], [0.3, 0.5, 0.2]] };
+  assert.deepEqual(lineOf(search, 0, 1), { line: [1, 0], copies: 2 });
+  assert.deepEqual(lineOf(swapped, 0, 1), { line: [1, 1], copies: 2 });
+  assert.deepEqual(lineOf(search, 1, 1), { line: [1, 1], copies: 1 }, "the copy that is pointed at, not the heaviest");
+  assert.deepEqual(lineOf(search, 0, 0), { line: [0], copies: 1 });
 });
 
 test("a line without descendants has died out", () => {

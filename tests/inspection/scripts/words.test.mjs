@@ -134,7 +134,7 @@ test("actions that were tried have bars before untried ones", () => {
   assert.deepEqual([...tried], [20, 25]);
   const { shown, others } = shownActions({ before, after: null }, 20, null, tried);
   assert.ok(shown.includes(20) && shown.includes(25), shown.join());
-  assert.equal(hiddenSentence(others, tried, shown), "18 less likely actions not shown. None of them was tried.");
+  assert.equal(hiddenSentence(others, tried, shown), "18 less likely actions not shown. None was tried.");
   assert.equal(hiddenSentence(others, new Set([0, 29]), shown), "18 less likely actions not shown. 1 of them was tried.");
   assert.equal(hiddenSentence(others, null, shown), "18 less likely actions not shown.");
   assert.deepEqual([...triedActions({ kind: "tree", parent: [-1, 0, 1], action: [null, 7, 3] })], [7]);

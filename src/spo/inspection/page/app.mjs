@@ -1,7 +1,7 @@
 // The page: reads the document, shows one step of the episode, and follows keys, theme and size.
 
 import { element, isNarrow, replace } from "./dom.mjs";
-import { drawGuide, leadSentence, MEANINGS } from "./guide.mjs";
+import { CLAUSES, drawGuide, leadSentence, MEANINGS } from "./guide.mjs";
 import { connect, controlHelp, makeControls, merge, showStatus } from "./live.mjs";
 import { drawObservation, drawPicture } from "./pictures_view.mjs";
 import { drawDecision } from "./search_view.mjs";
@@ -101,8 +101,10 @@ function drawFacts(data, step) {
     facts.push([name.replaceAll("_", " "), shown]);
   }
   if (step.end) facts.push(["End of the episode", step.end === "terminated" ? "finished" : "cut off (time limit)"]);
+  const clauses = decision?.search?.kind === "particles" ? CLAUSES : {};
   return element("dl", {}, facts.map(([name, value]) =>
-    element("div", { title: MEANINGS[name] }, element("dt", {}, name), element("dd", {}, value))));
+    element("div", { title: MEANINGS[name] },
+      element("dt", {}, name, clauses[name] ? element("small", {}, clauses[name]) : null), element("dd", {}, value))));
 }
 
 function showDecisions(page, step) {

@@ -17,7 +17,7 @@ const DIAMOND = 4;
  * Returns a picture of circles.
  *
  * options: {layout, numDepths, resampled, rootRow, classes, labels, width, describe, onSelect, title}
- *   describe(circle) -> label for screen readers; onSelect(circle | null, byKey) is called on hover and focus.
+ *   describe(circle) -> label for screen readers; onSelect(circle | null, byKey, tapped | null) is called on hover, tap and focus.
  */
 export function drawCircles(options) {
   const { layout, numDepths, resampled, width } = options;
@@ -167,7 +167,7 @@ function addSelection(picture, parts, layout, onSelect) {
   const heaviest = layout.circles.reduce((best, circle, index) =>
     (circle.depth === 0 && (best < 0 || circle.weight > layout.circles[best].weight) ? index : best), -1);
   if (heaviest >= 0) parts[heaviest].dot.setAttribute("tabindex", "0");
-  const show = (index, byKey) => {
+  const show = (index, byKey, byTouch = false) => {
     const path = new Set();
     for (let at = index; at >= 0; at = layout.circles[at].parent) path.add(at);
     parts.forEach((part, other) => {
@@ -175,7 +175,7 @@ function addSelection(picture, parts, layout, onSelect) {
       part.dot.classList.toggle("on-path", path.has(other));
     });
     picture.classList.add("selecting");
-    onSelect(layout.circles[index], byKey);
+    onSelect(layout.circles[index], byKey, byTouch ? parts[index].dot : null);
     if (byKey) parts[index].dot.scrollIntoView({ block: "nearest", inline: "nearest" });
   };
   // The path stays marked as long as its details are shown.
@@ -184,7 +184,7 @@ function addSelection(picture, parts, layout, onSelect) {
     onSelect(null, false);
   };
   parts.forEach((part, index) => {
-    part.dot.addEventListener("pointerenter", () => show(index, false));
+    part.dot.addEventListener("pointerenter", (event) => show(index, false, event.pointerType === "touch"));
     part.dot.addEventListener("focus", () => show(index, true));
     part.dot.addEventListener("keydown", (event) => {
       if (event.key === "Escape") clear();

@@ -1,7 +1,7 @@
 // Describes the circle that is pointed at: its path, its numbers and the state that it reached.
 
 import { element } from "./dom.mjs";
-import { OTHERS, pathTo } from "./genealogy.mjs";
+import { lineOf, OTHERS, pathTo } from "./genealogy.mjs";
 import { pathToNode } from "./tree.mjs";
 import { actionName, allNumbers, count, number, percent } from "./words.mjs";
 
@@ -37,7 +37,8 @@ export function drawDetails(search, actions, circle, picture, howEnded, close) {
   if (!circle.lives) notes.push("This future was dropped: nothing of the result comes from it.");
   if (circle.ended) {
     const how = howEnded ? ` (${howEnded})` : "";
-    notes.push(circle.justEnded ? `The episode ends here${how}.` : `The episode has ended on this path${how}: nothing is imagined after the end.`);
+    notes.push(circle.justEnded ? `The episode ends here${how}.` : `The episode has ended on this path${how}: nothing is imagined after the end. `
+      + "The weight stays, and the share changes as other particles gain or lose.");
   }
   return element("div", { class: "details-body" },
     element("div", { class: "details-head" }, element("h3", {}, heading),
@@ -48,17 +49,18 @@ export function drawDetails(search, actions, circle, picture, howEnded, close) {
 }
 
 function pathTable(search, actions, depth, particle) {
-  const path = pathTo(search, depth, particle);
+  const { line: path, copies } = lineOf(search, depth, particle);
   const rows = path.map((index, at) => {
     const waits = at > 0 && search.ended[at - 1][path[at - 1]];
     const value = search.ended[at][index] ? "–" : number(search.particle_value[at][index]);
     return [String(at + 1), waits ? "(ended)" : actionName(actions, search.action[at][index]),
       waits ? "–" : number(search.reward[at][index]), value, percent(search.weight[at][index])];
   });
+  const rest = copies > 1 ? "After the marked depth it was copied: the heaviest copy is shown. " : "";
   const total = path.reduce((sum, index, at) => sum + (search.reward[at][index] ?? 0), 0);
   return element("div", {},
-    table(["depth", "action", "reward", "value", "weight"], rows),
-    element("p", { class: "note" }, `Rewards on this path: ${number(Math.round(1e4 * total) / 1e4)}.`),
+    table(["depth", "action", "reward", "value", "weight"], rows, depth),
+    element("p", { class: "note" }, `${rest}Rewards on this path: ${number(Math.round(1e4 * total) / 1e4)}.`),
     wholeAction(actions, search.action[depth][particle]));
 }
 
@@ -70,16 +72,18 @@ function treeTable(search, actions, node) {
     wholeAction(actions, search.action[node]));
 }
 
-/** Returns all numbers of the last action on a path, where the table has room for some only; else null. */
+/** Returns all numbers of an action, where the table has room for some only; else null. */
 function wholeAction(actions, action) {
   if (actions.kind === "discrete" || action === null || actionName(actions, action) === allNumbers(action)) return null;
-  return element("p", { class: "note" }, `Last action, in full: ${allNumbers(action)}.`);
+  return element("p", { class: "note" }, `Action of the state that is drawn, in full: ${allNumbers(action)}.`);
 }
 
-function table(header, rows) {
+/** Returns a table. The row `marked` is that of the circle that is pointed at. */
+function table(header, rows, marked = null) {
   return element("table", { class: "path" },
     element("thead", {}, element("tr", {}, header.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell))))));
+    element("tbody", {}, rows.map((row, at) => element("tr", at === marked ? { class: "marked", "aria-current": "true" } : {},
+      row.map((cell, column) => element("td", {}, at === marked && column === 0 ? `▸ ${cell}` : cell))))));
 }
 
 /** Returns the name of the first action of a circle's particles. */

@@ -66,6 +66,22 @@ export function pathTo(search, depth, particle) {
   return path;
 }
 
+/**
+ * Returns the indices of a particle from depth 0 to the last depth that it has: its ancestors, itself, and its heaviest copy at each
+ * later depth. `copies` is the largest number of copies at one of those depths.
+ */
+export function lineOf(search, depth, particle) {
+  const line = pathTo(search, depth, particle);
+  let copies = 1;
+  for (let below = depth + 1; below < search.horizon; below++) {
+    const children = search.parent[below].flatMap((parent, child) => (parent === line[below - 1] ? [child] : []));
+    if (children.length === 0) break;
+    copies = Math.max(copies, children.length);
+    line.push(children.reduce((best, child) => (search.weight[below][child] > search.weight[below][best] ? child : best)));
+  }
+  return { line, copies };
+}
+
 /** Returns the first actions, the one with the largest weight at the last depth first. */
 export function rankFirstActions(search, firsts) {
   const last = search.horizon - 1;

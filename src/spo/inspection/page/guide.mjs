@@ -38,6 +38,12 @@ export const MEANINGS = {
   "End of the episode": "Whether the episode finished by itself or was cut off by a time limit.",
 };
 
+/** The same in a clause, for the values beside the state of a search with particles. */
+export const CLAUSES = {
+  "Value, by the network": "expected here, before the search",
+  "Value, by the search": "mean return of its particles, by weight",
+};
+
 /** Figures that only some searches have. */
 const FIGURES_OF = { "Value, by the search": ["particles", "tree"], "Temperature": ["particles"], "Effective particles": ["particles"] };
 

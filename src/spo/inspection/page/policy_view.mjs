@@ -8,6 +8,7 @@ import { actionName, count, number, percent } from "./words.mjs";
 export const MOST_BARS = 12;
 /** Dimensions of a continuous action that are drawn. */
 export const MOST_DIMENSIONS = 12;
+const UNTRIED = "not tried";
 
 /** Returns the actions that the search tried in this state; null without a search. */
 export function triedActions(search) {
@@ -57,7 +58,7 @@ function drawBars(decision, actions, classes, mask, play) {
         before === undefined ? null : bar("before", before, ""),
         after === undefined ? null : bar("after", after, classes.get(action) ?? "colour-other")),
       element("td", { class: "number" }, before === undefined ? "" : percent(before)),
-      policy.after ? element("td", { class: "number strong" }, shareAfter(after, tried === null || tried.has(action))) : null,
+      policy.after ? shareCell(after, tried === null || tried.has(action)) : null,
       play ? element("td", {}, element("button", { type: "button", class: "play", onclick: () => play(action),
         "aria-label": `Play ${name}` }, "play")) : null);
   });
@@ -72,16 +73,21 @@ function drawBars(decision, actions, classes, mask, play) {
     others > 0 ? element("p", { class: "note" }, `${hiddenSentence(others, tried, shown)}`) : null);
 }
 
+function shareCell(share, wasTried) {
+  const text = shareAfter(share, wasTried);
+  return element("td", { class: `number strong${text === UNTRIED ? " untried" : ""}` }, text);
+}
+
 /** Returns the share after the search in words. Some tree searches give untried actions a share as well. */
 export function shareAfter(share, wasTried) {
   if (share === undefined) return "";
-  return wasTried || share > 0 ? percent(share) : "not tried";
+  return wasTried || share > 0 ? percent(share) : UNTRIED;
 }
 
 /** Returns how many actions have no bar, and how many of them were tried. */
 export function hiddenSentence(others, tried, shown) {
   const hidden = tried === null ? 0 : [...tried].filter((action) => !shown.includes(action)).length;
-  const how = tried === null ? "" : hidden > 0 ? ` ${hidden} of them ${hidden === 1 ? "was" : "were"} tried.` : " None of them was tried.";
+  const how = tried === null ? "" : hidden > 0 ? ` ${hidden} of them ${hidden === 1 ? "was" : "were"} tried.` : " None was tried.";
   return `${count(others, "less likely action")} not shown.${how}`;
 }
 

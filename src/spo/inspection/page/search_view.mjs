@@ -15,7 +15,7 @@ import { actionName, count, tenths, whyChosen } from "./words.mjs";
 /** Most letters of an action beside the picture: room for "action 8099". */
 const MOST_LETTERS = 11;
 /** Most pixels that are kept free for the details of a circle. */
-const MOST_ROOM = 420;
+const MOST_ROOM = 460;
 
 /**
  * Returns the panel of a decision.
@@ -86,12 +86,14 @@ function drawSearch(options, view, width) {
   const details = element("div", { class: "details", "aria-live": "polite" },
     element("p", { class: "note" }, invitation(search)));
   // Room for the longest path, so that the page does not grow when a circle is pointed at. Longer ones scroll.
-  const room = (search.picture !== null || options.askPicture ? 290 : 150) + 26 * view.numDepths;
+  const room = (search.picture !== null || options.askPicture ? 330 : 170) + 26 * view.numDepths;
   details.style.setProperty("--room", `${Math.min(room, MOST_ROOM)}px`);
-  const select = (circle, byKey) => {
+  const select = (circle, byKey, tapped) => {
     showDetails(details, options, circle, () => clear());
+    const isSheet = getComputedStyle(details.firstElementChild).position === "fixed";
+    if (tapped && isSheet) showAbove(details.firstElementChild, tapped);
     // A pointer is where its reader looks. Keys may have left the details out of sight.
-    if (byKey && getComputedStyle(details.firstElementChild).position !== "fixed") details.scrollIntoView({ block: "nearest" });
+    if (byKey && !isSheet) details.scrollIntoView({ block: "nearest" });
   };
   const { picture, place, clear } = drawCircles({
     ...view, width, title: view.heading, describe: (circle) => describeCircle(search, actions, circle), onSelect: select,
@@ -104,6 +106,12 @@ function drawSearch(options, view, width) {
     place.width > width + 1 ? element("p", { class: "note" }, "The picture is wider than the page: scroll it sideways to see all depths.") : null,
     scrolling(element("div", {}, charts)),
     search.kind === "particles" ? element("p", { class: "note" }, effectiveNote(search)) : null), details];
+}
+
+/** Scrolls the page until the sheet at its lower edge does not cover a circle. */
+function showAbove(sheet, circle) {
+  const covered = circle.getBoundingClientRect().bottom + 12 - sheet.getBoundingClientRect().top;
+  if (covered > 0) window.scrollBy(0, covered);
 }
 
 /** Returns how a circle's episode ended in words, or null where its picture does not tell. */
@@ -148,12 +156,13 @@ function showDetails(place, options, circle, close) {
     return;
   }
   const name = pictureOf(search, circle);
-  const frame = element("div", { class: "state-of-particle" });
-  if (name !== null && pictures[name]) frame.append(drawPicture(pictures[name], "state that was reached"));
+  const frame = element("figure", { class: "state-of-particle" });
+  const fillFrame = (drawn) => frame.append(drawPicture(drawn, "state that was reached"), element("figcaption", {}, `The state at depth ${circle.depth + 1}`));
+  if (name !== null && pictures[name]) fillFrame(pictures[name]);
   else if (askPicture && decision.search_id) {
     const mine = ++asked;
     askPicture(decision.search_id, placeOf(search, circle)).then((answer) => {
-      if (mine === asked && answer.picture) frame.append(drawPicture(answer.picture, "state that was reached"));
+      if (mine === asked && answer.picture) fillFrame(answer.picture);
     }).catch(() => {});
   }
   replace(place, drawDetails(search, actions, circle, frame, howEnded(search, circle, pictures), close));
