@@ -10,11 +10,11 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 
-from spo.provenance import git_commit
+from spo.provenance import command_line, git_commit
 
 
 def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float, float]:
@@ -71,13 +71,8 @@ def provenance() -> dict[str, str | None]:
         "commit": _commit(),
         "date": now.date().isoformat(),
         "time": now.strftime("%H:%M:%S"),
-        "command": "python " + command_line(sys.argv),
+        "command": command_line(),
     }
-
-
-def command_line(words: Sequence[str]) -> str:
-    """Returns a command without `--out FILE`: the place of the rows is not part of a measurement."""
-    return re.sub(r" --out[ =]\S+", "", " ".join(words))
 
 
 def write_rows(rows: list[dict], path: pathlib.Path | None) -> None:

@@ -13,7 +13,6 @@ learned temperature is low.
 import dataclasses
 import json
 import pathlib
-import sys
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ import tyro
 from _claims import hardware
 
 from spo import losses
-from spo.provenance import git_commit
+from spo.provenance import command_line, git_commit
 from spo.reports.stats import share_interval
 from spo.training.experiment import Experiment, to_json
 from spo.training.saved_learners import load_learner_and_origin
@@ -67,7 +66,7 @@ def main(options: Options) -> None:
             "rows": rows,
             "settings": to_json(experiment),
             "env_steps": origin.env_steps[0],
-            "command": " ".join(["python", "experiments/cold_search.py", *sys.argv[1:]]),
+            "command": command_line(),
             "commit": git_commit(),
             "hardware": hardware(),
             "date": time.strftime("%Y-%m-%d"),

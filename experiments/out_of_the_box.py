@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import sys
 import tempfile
 import time
 import tomllib
@@ -76,7 +75,7 @@ def read_tasks() -> list[dict[str, Any]]:
 def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
     """Trains one algorithm on one task and writes the result."""
     import spo
-    from spo.provenance import git_commit
+    from spo.provenance import command_line, git_commit
     from spo.reports.runs import read_records
     from spo.training.experiment import to_json
 
@@ -112,7 +111,7 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
         "num_seeds": options.num_seeds,
         "curve": [[point["env_steps"], point["return"]] for point in summary["evaluations"]],
         "settings": to_json(agent.learners.origin.experiment),
-        "command": " ".join(["python", "experiments/out_of_the_box.py", *sys.argv[1:]]),
+        "command": command_line(),
         "commit": git_commit(),
         "hardware": describe_hardware(),
         "date": time.strftime("%Y-%m-%d"),

@@ -226,11 +226,6 @@ def test_phases_share_out_the_time_of_the_operations(benchmark):
     assert rows[0]["heaviest"] == {"matmul": 3000.0}
 
 
-def test_the_stored_command_leaves_the_output_file_out(benchmark):
-    words = ["benchmarks/search.py", "--only", "1", "--out", "rows.json", "--repeats", "2"]
-    assert benchmark("_timing").command_line(words) == "benchmarks/search.py --only 1 --repeats 2"
-
-
 #: A compiled program: a loop of 5 steps with a fused kernel and a product, whose body has a loop of 3 steps; a copy
 #: before it, and a condition of which one branch has two kernels.
 PROGRAM = """

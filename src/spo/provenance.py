@@ -1,7 +1,9 @@
-"""The source code that a run or a measurement comes from."""
+"""The source code and the command that a run or a measurement comes from."""
 
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 
@@ -27,3 +29,8 @@ def git_commit() -> str | None:
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs git in the folder of this file."""
     return subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+
+
+def command_line() -> str:
+    """Returns the command of this program without `--out FILE`: the place of its results is not part of them."""
+    return re.sub(r" --out[ =]\S+", "", " ".join(["python", *sys.argv]))
