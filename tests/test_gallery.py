@@ -117,6 +117,7 @@ def test_a_long_command_is_broken_before_options(make_gallery):
     broken = make_gallery.break_command(command)
     assert max(map(len, broken.splitlines())) <= make_gallery.LINE + 6
     assert len(broken.splitlines()) == 4
+    assert all(line.endswith(" \\") for line in broken.splitlines()[:-1])
     assert shlex.split(broken.replace("\\\n", "")) == shlex.split(command)  # as a shell reads it
     assert make_gallery.break_command("spo train --seed 3") == "spo train --seed 3"
 
