@@ -23,6 +23,7 @@ Welch's over seeds after training, and Student's of the paired differences at te
 
 import dataclasses
 import itertools
+import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ import jax
 import numpy as np
 from _claims import Claim, Finding, Outcome, Setup, main
 from _rivals import compare_runs, scores_json
-from _runs import origin_of, train_all, with_settings
+from _runs import origin_of, run_name, train_all, with_settings
 from _tasks import NUM_SEEDS
 from matplotlib.figure import Figure
 from scipy import special
@@ -177,17 +178,27 @@ def play_all(setup: Setup, folders: Mapping[str, pathlib.Path]) -> Returns:
     for task in SCALES[setup.scale].tasks:
         experiment, learner = load_learner(folders[f"{PLAIN} on {task}"], "last")
         for name in played:
-            played[name][task] = play(searching(experiment, name), learner, SCALES[setup.scale].test_episodes)
+            other = searching(experiment, name)
+            stored = setup.runs / f"played-{run_name(other)}.json"
+            played[name][task] = play(other, learner, SCALES[setup.scale].test_episodes, stored)
             print(f"  {name} at test time on {task}: {np.mean(played[name][task]):.4g}", flush=True)
     return played
 
 
-def play(experiment: Any, learner: Any, num_episodes: int) -> list[float]:
-    """Returns the mean return of each seed's learner, acting by the search of the experiment."""
+def play(experiment: Any, learner: Any, num_episodes: int, stored: pathlib.Path) -> list[float]:
+    """Returns the mean return of each seed's learner, acting by the search of the experiment.
+
+    An interrupted experiment reads what it has stored.
+    """
+    if stored.exists():
+        return json.loads(stored.read_text("utf-8"))
     trainer = Trainer(experiment)
     # The same key, and so the same first states, for every search.
     episodes = trainer.evaluate(learner, jax.random.key(11), num_episodes, use_search=True, greedy=False)
-    return np.asarray(episodes.returns, float).mean(axis=1).tolist()
+    returns = np.asarray(episodes.returns, float).mean(axis=1).tolist()
+    stored.parent.mkdir(parents=True, exist_ok=True)
+    stored.write_text(json.dumps(returns), "utf-8")
+    return returns
 
 
 # --- Verdict ----------------------------------------------------------------------------------------------------------
