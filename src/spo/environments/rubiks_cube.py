@@ -22,6 +22,8 @@ NUM_FACES = 6
 MAX_SIZE, MAX_SCRAMBLES = 32, 10_000
 #: Most turns of a scramble that a person can choose when looking at an agent.
 MAX_CHOSEN_SCRAMBLES = 30
+#: Turns of a scramble that are compiled without a loop.
+UNROLLED_TURNS = 16
 NUM_AMOUNTS = 3
 QUARTER_TURNS = (1, 3, 2)  # clockwise quarter turns per amount: clockwise, anticlockwise, half
 
@@ -109,18 +111,14 @@ def make_rubiks_cube(
         )
 
     def reset(key: PRNGKey) -> tuple[RubiksCubeState, TimeStep]:
-        key_count, key_moves = jax.random.split(key)
-        count = jax.random.randint(key_count, (), min_scrambles, max_scrambles + 1)
-        moves = jax.random.randint(key_moves, (max_scrambles,), 0, len(table))
-        return scramble(jnp.where(jnp.arange(max_scrambles) < count, moves, do_nothing))
+        return scramble(draw_scramble(key, min_scrambles, max_scrambles, do_nothing))
 
     def start(key: PRNGKey, count: Integer[Array, ""]) -> tuple[RubiksCubeState, TimeStep]:
         moves = jax.random.randint(key, (MAX_CHOSEN_SCRAMBLES,), 0, len(table))
         return scramble(jnp.where(jnp.arange(MAX_CHOSEN_SCRAMBLES) < count, moves, do_nothing))
 
     def scramble(moves: Integer[Array, " moves"]) -> tuple[RubiksCubeState, TimeStep]:
-        solved = jnp.asarray(solved_stickers(size))
-        stickers, _ = jax.lax.scan(lambda stickers, move: (turn(stickers, move), None), solved, moves)
+        stickers = jnp.asarray(solved_stickers(size))[trace_back(table_with_identity, moves)]
         state = RubiksCubeState(stickers=stickers, step_count=jnp.zeros((), jnp.int32))
         # A start has no reward and is not an end, even if the scramble undid itself.
         timestep = make_timestep(state, is_solved(stickers), jnp.zeros((), bool))
@@ -145,6 +143,30 @@ def make_rubiks_cube(
         action_names=move_names(size),
         starts=Starts("Scrambles", 0, MAX_CHOSEN_SCRAMBLES, start),
     )
+
+
+def draw_scramble(key: PRNGKey, fewest: int, most: int, do_nothing: int) -> Integer[Array, " moves"]:
+    """Draws `fewest` to `most` moves below `do_nothing`, which pads them. One draw has their number as well."""
+    smallest, end = np.zeros(1 + most, np.int32), np.full(1 + most, do_nothing, np.int32)
+    smallest[0], end[0] = fewest, most + 1
+    drawn = jax.random.randint(key, end.shape, smallest, end)
+    return jnp.where(jnp.arange(most) < drawn[0], drawn[1:], do_nothing)
+
+
+def trace_back(
+    table: Int32[np.ndarray, "moves stickers"], moves: Integer[Array, " moves"]
+) -> Integer[Array, " stickers"]:
+    """Returns the place that each sticker had before the moves, of which the last one is undone first.
+
+    So each lookup is the index of the next one. Without a loop, XLA joins them to one kernel of a GPU.
+    """
+    sources, num_stickers = jnp.asarray(table).ravel(), table.shape[1]
+
+    def before(place: Integer[Array, " stickers"], move: Integer[Array, ""]) -> tuple[Array, None]:
+        return sources.at[move * num_stickers + place].get(mode="promise_in_bounds"), None
+
+    unroll = max(1, min(len(moves), UNROLLED_TURNS))
+    return jax.lax.scan(before, jnp.arange(num_stickers, dtype=jnp.int32), moves, reverse=True, unroll=unroll)[0]
 
 
 def _check_sizes(size: int, time_limit: int, min_scrambles: int, max_scrambles: int) -> None:
