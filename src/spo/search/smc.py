@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
@@ -231,7 +232,8 @@ def _run_depths(
         loop, last = _resample(key, loop, last, root_actions, functions)
         return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), records, last)
 
-    inputs = (jnp.arange(horizon), jax.random.split(key_steps, horizon))
+    # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
+    inputs = (np.arange(horizon, dtype=np.int32), jax.random.split(key_steps, horizon))
     pieces = []
     if num_blocks > 0:
         blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
