@@ -49,7 +49,8 @@ class Experience(NamedTuple):
     extras: Any  # the algorithm's record of its decision
 
 
-#: (key, environment states [E], time steps [E], *noise) -> (actions for the environment [E], extras [E], metrics)
+#: (key, environment states [E], time steps [E], *noise) -> (actions for the environment [E], extras [E], metrics []
+#: or [E])
 DecideFn = Callable[..., tuple[Action, PyTree, Metrics]]
 
 
@@ -68,13 +69,15 @@ def rollout(
 
     `noise` [length, ...] holds random numbers that are cheaper to draw at once; `decide` receives one slice per step.
 
-    Metrics are means over the rollout. Those of finished episodes (names that start with "episode/") are sums over all
-    devices. With the number of episodes beside them, they can be averaged over any number of rollouts.
+    Metrics are means over the rollout; `decide` returns one number, or one per environment, for each of them. Those of
+    finished episodes (names that start with "episode/") are sums over all devices. With the number of episodes beside
+    them, they can be averaged over any number of rollouts.
     """
     step_and_reset = jax.vmap(auto_reset(environment))
     num_envs = worker.episode_length.shape[0]
+    names: list[str] = []  # of the metrics, known once a step is traced
 
-    def step(worker: Worker, noise: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Metrics, Metrics]]:
+    def step(worker: Worker, noise: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Float[Array, "M E"]]]:
         key, key_decide, key_step = jax.random.split(worker.key, 3)
         with jax.named_scope("decide"):
             action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *noise)
@@ -99,23 +102,41 @@ def rollout(
             episode_length=jnp.where(reached.ended, 0, episode_length),
             key=key,
         )
-        return worker, (experience, metrics, _sum_finished(reached, episode_return, episode_length))
+        metrics = metrics | _finished_episodes(reached, episode_return, episode_length)
+        names[:] = sorted(metrics)
+        return worker, (experience, _stack_metrics([metrics[name] for name in names], num_envs))
 
-    worker, (experience, metrics, episodes) = jax.lax.scan(step, worker, noise, length=length)
+    worker, (experience, rows) = jax.lax.scan(step, worker, noise, length=length)
     if worker.recorder is not None:
         worker = worker._replace(recorder=worker.recorder.include(experience))
-    means = jax.tree.map(jnp.mean, metrics)
-    sums = jax.tree.map(lambda x: jax.lax.psum(jnp.sum(x).astype(jnp.float32), DEVICE_AXIS), episodes)
-    return worker, experience, means | sums
+    sums = dict(zip(names, jnp.sum(rows, axis=(0, 2)), strict=True))
+    return (
+        worker,
+        experience,
+        {
+            name: jax.lax.psum(total, DEVICE_AXIS) if name.startswith("episode/") else total / (length * num_envs)
+            for name, total in sums.items()
+        },
+    )
 
 
-def _sum_finished(
+def _finished_episodes(
     reached: TimeStep, episode_return: Float[Array, " E"], episode_length: Integer[Array, " E"]
 ) -> Metrics:
-    """Sums the metrics of the episodes that end with this step, and counts them."""
+    """Returns the metrics of the episodes that end with this step, and a 1 for each; zeros for the others."""
     totals = {"return": episode_return, "length": episode_length, **reached.metrics}
-    sums = {f"episode/{name}": jnp.sum(jnp.where(reached.ended, total, 0)) for name, total in totals.items()}
-    return sums | {"episode/count": jnp.sum(reached.ended)}
+    ended = {f"episode/{name}": jnp.where(reached.ended, total, 0) for name, total in totals.items()}
+    return ended | {"episode/count": reached.ended}
+
+
+def _stack_metrics(metrics: list[Array], num_envs: int) -> Float[Array, "M E"]:
+    """Returns a row of numbers for each metric. One array instead of many: a loop stores it by one kernel."""
+
+    def row(metric: Array) -> Float[Array, " E"]:
+        metric = jnp.asarray(metric, jnp.float32)
+        return metric if metric.shape == (num_envs,) else jnp.broadcast_to(jnp.mean(metric), (num_envs,))
+
+    return jnp.stack([row(metric) for metric in metrics])
 
 
 def blank_experience(

@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spo.acting import init_worker, rollout
 from spo.algorithms.base import per_device, vmap_over
 from spo.algorithms.minibatches import values_over_time
 from spo.algorithms.updates import adam, run_updates
+from spo.environments.tiny import tiny
+from spo.types import DEVICE_AXIS
 
 
 def divide(learner: dict, divisor: jax.Array) -> tuple[dict, dict]:
@@ -104,3 +107,22 @@ def test_values_over_time_are_computed_in_parts(shape: tuple[int, int], at_once:
     values = functools.partial(values_over_time, critic)
     np.testing.assert_allclose(values(observations), observations["x"] @ np.array([1.0, 2.0]), rtol=1e-5, atol=1e-5)
     assert f"f32[{at_once}]" in str(jax.make_jaxpr(values)(observations))
+
+
+def test_metrics_of_a_rollout_are_means_and_those_of_episodes_sums_over_devices():
+    """In the chain of five states, action 0 ends an episode and action 1 moves on: here for 10 steps on two devices."""
+    environment = tiny("chain").train
+
+    def decide(_key, _env_state, timestep):
+        metrics = {"by_env": jnp.array([0.0, 1.0, 5.0]), "number": jnp.int32(7), "matrix": timestep.action_mask}
+        return jnp.array([0, 1, 1]), (), metrics
+
+    def run(key):
+        return rollout(environment, decide, init_worker(environment, 3, key), 10)[2]
+
+    metrics = jax.vmap(run, axis_name=DEVICE_AXIS)(jax.random.split(jax.random.key(0), 2))
+    expected = {"by_env": 2.0, "number": 7.0, "matrix": 1.0}
+    expected |= {"episode/count": 2 * 14, "episode/length": 2 * 30, "episode/return": 2 * (10 * 0.1 + 4)}
+    assert set(expected) <= set(metrics)
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], [value] * 2, rtol=1e-6, err_msg=name)

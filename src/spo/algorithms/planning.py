@@ -268,15 +268,15 @@ def evaluate_root(network: ActorCritic, params: ActorCriticParams, state: State,
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 def search_metrics(root: Root, output: search.SearchOutput) -> Metrics:
-    """Diagnostics of the last depth, and the difference between the values after and before the search."""
+    """Diagnostics of the last depth, and the difference between the values after and before the search, per root."""
     depths = output.diagnostics
     return {
-        "search/ess": jnp.mean(depths.ess[:, -1]),
-        "search/entropy": jnp.mean(depths.entropy[:, -1]),
-        "search/num_root_actions": jnp.mean(depths.num_root_actions[:, -1]),
-        "search/num_live": jnp.mean(depths.num_live[:, -1]),
-        "search/value_gain": jnp.mean(output.value - root.value),
-        "search/valid": jnp.mean(depths.valid),
+        "search/ess": depths.ess[:, -1],
+        "search/entropy": depths.entropy[:, -1],
+        "search/num_root_actions": depths.num_root_actions[:, -1],
+        "search/num_live": depths.num_live[:, -1],
+        "search/value_gain": output.value - root.value,
+        "search/valid": depths.valid,
     }
 
 
@@ -286,7 +286,7 @@ def improvement_metrics(
     log_prior: Float[Array, "B N"] | None,
     temperature: Float[Array, ""],
 ) -> Metrics:
-    """KL divergences of the search's improved policy from the policy that it started with.
+    """KL divergences of the search's improved policy from the policy that it started with, per root.
 
     `log_prior` [B, N] is that of the samples whose advantages tune the temperature; None: all 1/N.
     """
@@ -295,10 +295,10 @@ def improvement_metrics(
     weights = jax.nn.softmax(log_prior + output.temperature_advantages / temperature, axis=1)
     # Of the samples that the temperature is tuned on: the KL divergence that ε_η bounds.
     kl = jnp.sum(jax.scipy.special.rel_entr(weights, jnp.exp(log_prior)), axis=1)
-    metrics = {"search/kl": jnp.mean(kl)}
+    metrics = {"search/kl": kl}
     if output.action_weights is not None:
         # Of the weights as read out, from the policy without exploration noise.
         log_policy, q = jax.nn.log_softmax(root.prior), output.action_weights
         kl = jnp.sum(jnp.where(q > 0, q * (jnp.log(jnp.where(q > 0, q, 1.0)) - log_policy), 0.0), axis=1)
-        metrics["search/kl_to_policy"] = jnp.mean(kl)
+        metrics["search/kl_to_policy"] = kl
     return metrics

@@ -144,15 +144,15 @@ def _gumbel_scale(greedy: Greedy) -> Any:
 
 
 def tree_search_metrics(root_value: Float[Array, " B"], output: TreeSearchOutput) -> Metrics:
-    """KL divergence of the improved policy from the prior, its entropy, the actions tried and the gain in value."""
+    """KL divergence of the improved policy from the prior, its entropy, actions tried and gain in value, per root."""
     weights, taken = output.weights, output.weights > 0
     log_weights = jnp.log(jnp.where(taken, weights, 1.0))
     log_prior = jnp.where(taken, jax.nn.log_softmax(output.candidates.log_prior), 0.0)
     return {
-        "search/kl": jnp.mean(jnp.sum(weights * (log_weights - log_prior), axis=1)),
-        "search/entropy": jnp.mean(-jnp.sum(weights * log_weights, axis=1)),
-        "search/num_root_actions": jnp.mean(jnp.sum(output.visits > 0, axis=1)),
-        "search/value_gain": jnp.mean(output.value - root_value),
+        "search/kl": jnp.sum(weights * (log_weights - log_prior), axis=1),
+        "search/entropy": -jnp.sum(weights * log_weights, axis=1),
+        "search/num_root_actions": jnp.sum(output.visits > 0, axis=1),
+        "search/value_gain": output.value - root_value,
     }
 
 
