@@ -110,9 +110,16 @@ def stacked_torsos(torso: nn.Module, first: PyTree[Array], second: PyTree[Array]
     """Computes `torsos_in_turn` in one pass: each layer is one batched product of both sets of parameters."""
     if not jax.tree.leaves(first):
         return torsos_in_turn(torso, first, second, inputs)
-    stacked = jax.tree.map(lambda *pair: jnp.stack(pair), first, second)
+    stacked = jax.tree.map(_stack_by_columns, first, second)
     features = jax.vmap(lambda params: torso.apply({"params": params}, inputs))(stacked)
     return jax.tree.map(lambda x: x[0], features), jax.tree.map(lambda x: x[1], features)
+
+
+def _stack_by_columns(first: Array, second: Array) -> Array:
+    """Returns both arrays as one. Matrices are stacked transposed, as updates store them: XLA then copies them once."""
+    if first.ndim != 2:
+        return jnp.stack([first, second])
+    return jnp.stack([first.T, second.T]).swapaxes(1, 2)
 
 
 def make_network(
