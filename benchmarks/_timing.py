@@ -3,7 +3,6 @@
 import datetime
 import functools
 import json
-import os
 import pathlib
 import platform
 import re
@@ -14,7 +13,7 @@ from collections.abc import Callable
 
 import jax
 
-from spo.provenance import command_line, git_commit
+from spo.provenance import command_line, git_commit, num_cores
 
 
 def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float, float]:
@@ -44,8 +43,7 @@ def hardware() -> str:
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"CPU, {cores} cores"
+    return f"CPU, {num_cores()} cores"
 
 
 def processor() -> str:

@@ -8,7 +8,6 @@ picture. `claims.py` writes results/claims.md from these files. A finding is val
 import argparse
 import datetime
 import json
-import os
 import pathlib
 import platform
 import re
@@ -19,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-from spo.provenance import git_commit
+from spo.provenance import git_commit, num_cores
 from spo.reports import figures
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -203,7 +202,10 @@ def hardware() -> str:
 
 def format_hardware(num_devices: int, kind: str) -> str:
     """Formats a number of devices of one kind. A CPU is one device with several cores."""
-    return f"{os.cpu_count()} CPU cores ({platform.machine()})" if kind == "cpu" else f"{num_devices} x {kind}"
+    if kind != "cpu":
+        return f"{num_devices} x {kind}"
+    cores = num_cores()
+    return f"{cores} CPU {'core' if cores == 1 else 'cores'} ({platform.machine()})"
 
 
 # --- The table of all claims ------------------------------------------------------------------------------------------

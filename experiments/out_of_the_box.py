@@ -11,7 +11,6 @@ installed is skipped by name.
 """
 
 import json
-import os
 import platform
 import re
 import tempfile
@@ -151,7 +150,9 @@ def stop_in_time(started: float, seconds: float) -> Callable[[dict[str, float], 
 
 def describe_hardware() -> str:
     """Returns the processor and the number of cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from spo.provenance import num_cores
+
+    cores = num_cores()
     return f"{cores} {'core' if cores == 1 else 'cores'}, {platform.processor() or platform.machine()}"
 
 

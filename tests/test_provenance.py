@@ -1,5 +1,6 @@
 """Tests of the commit that runs and measurements are stored with."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -34,3 +35,14 @@ def test_the_commit_is_of_the_source_and_not_of_a_project_that_it_is_installed_i
 def test_the_command_leaves_out_the_place_of_its_results(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.argv", ["experiments/x.py", "--out", "/a/b", "--tasks", "c", "--out=/d"])
     assert provenance.command_line() == "python experiments/x.py --tasks c"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system can't bind a process to cores")
+def test_cores_are_those_that_the_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert provenance.num_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert provenance.num_cores() == len(allowed)

@@ -1,4 +1,4 @@
-"""The source code and the command that a run or a measurement comes from."""
+"""The source code, the command and the processor that a run or a measurement comes from."""
 
 import os
 import re
@@ -34,3 +34,8 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
 def command_line() -> str:
     """Returns the command of this program without `--out FILE`: the place of its results is not part of them."""
     return re.sub(r" --out[ =]\S+", "", " ".join(["python", *sys.argv]))
+
+
+def num_cores() -> int:
+    """Returns the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
