@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 from spo.environments._adapters import mujoco_warnings_to_log  # noqa: E402
-from spo.environments.brax import brax, names, render_html  # noqa: E402
+from spo.environments.brax import brax, names  # noqa: E402
 from spo.types import ContinuousActions  # noqa: E402
 
 NUM_STEPS, TIME_LIMIT = 20, 8
@@ -187,16 +187,6 @@ def test_pictures(ant, played_ant):
     assert (first != last).any()
     brown = (first[..., 0] > first[..., 2]).mean()  # the ant; sky and floor are bluish
     assert 0.01 < brown < 0.5
-
-
-def test_episode_page(played_ant):
-    _, states, _ = played_ant
-    listed = [jax.tree.map(lambda leaf, index=index: leaf[index], states) for index in range(3)]
-    page = render_html("ant", listed, physics="brax")
-    assert page.lstrip().startswith("<!DOCTYPE html>")
-    assert len(page) > len(render_html("ant", listed[:1], physics="brax"))
-    with pytest.raises(ValueError, match="no states to show"):
-        render_html("ant", [])
 
 
 def test_names():

@@ -19,7 +19,7 @@ MuJoCo Playground is the successor of these environments, see `spo.environments.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -38,7 +38,7 @@ from spo.environments._adapters import (
 )
 from spo.environments._mujoco_drawing import draw
 from spo.environments.spring import fused_environment
-from spo.environments.wrappers import EpisodeLimitState, episode_limit
+from spo.environments.wrappers import episode_limit
 from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, PyTree, Task, TimeStep
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
@@ -134,31 +134,6 @@ def brax(
     )
     environment = episode_limit(environment, time_limit)
     return Task(train=environment, evaluation=environment, model=environment)
-
-
-def render_html(
-    name: str,
-    states: Sequence[EpisodeLimitState],
-    *,
-    backend: str = "spring",
-    physics: Literal["auto", "brax", "fused"] = "auto",
-    **brax_options: Any,
-) -> str:
-    """Returns a page that shows an episode in Brax's own viewer. The page loads the viewer from the web.
-
-    Args:
-        name: name of the environment in Brax.
-        states: the states of the episode, in order, of a task that was made with the same arguments.
-        backend: as in `brax`.
-        physics: as in `brax`.
-        **brax_options: as in `brax`.
-    """
-    if not states:
-        raise ValueError("There are no states to show: give at least one.")
-    html = require("brax.io.html", extra="envs")
-    brax_env = _build(name, backend, brax_options)
-    _, view = _with_physics(physics, name, brax_env)
-    return html.render(brax_env.sys, [view(state.inner.pipeline_state) for state in states], colab=False)
 
 
 def _with_physics(physics: str, name: str, brax_env: Any) -> tuple[Any, Callable[[Any], Any]]:
