@@ -188,6 +188,36 @@ def test_no_reset_and_a_full_mask_after_the_end():
     assert timestep.action_mask.all()
 
 
+def place_2048(state):
+    """A board with one large tile, in the second row and column."""
+    return state.replace(board=jnp.zeros((4, 4), jnp.int32).at[1, 1].set(9), action_mask=jnp.ones(4, bool))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "position"),
+    [
+        ("snake", lambda state: state, lambda state: (state.head_position.row, state.head_position.col)),
+        ("maze", lambda state: state, lambda state: (state.agent_position.row, state.agent_position.col)),
+        ("game_2048", place_2048, lambda state: np.argwhere(np.asarray(state.board) == 9)[0]),
+    ],
+)
+def test_actions_have_the_names_of_their_directions(name, place, position):
+    env = jumanji(name).train
+    step, moved = jax.jit(env.step), set()
+    for seed in range(6):
+        state, timestep = env.reset(jax.random.key(seed))
+        state = place(state)
+        for action in np.flatnonzero(timestep.action_mask if name != "game_2048" else np.ones(4)):
+            after, _ = step(jax.random.key(0), state, action)
+            change = np.sign(np.subtract(position(after), position(state)).astype(int))
+            assert (
+                tuple(change)
+                == {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}[env.action_names[action]]
+            )
+            moved.add(env.action_names[action])
+    assert len(moved) == 4
+
+
 def test_environments_with_several_agents_are_refused_and_not_listed():
     assert not _SEVERAL_AGENTS & set(names())
     assert set(_registered()) >= _SEVERAL_AGENTS

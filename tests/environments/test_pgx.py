@@ -1,6 +1,7 @@
 """The adapter against Pgx itself."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -52,7 +53,21 @@ def test_specs_and_names():
     breakout = make("pgx/minatar-breakout").train
     assert breakout.observation_spec.shape == (10, 10, 4)
     assert breakout.action_spec == DiscreteActions(3)
-    assert make("pgx/minatar-breakout", use_minimal_action_set=False).train.action_spec == DiscreteActions(6)
+    assert breakout.action_names == ("nothing", "left", "right")
+    with_all_buttons = make("pgx/minatar-breakout", use_minimal_action_set=False).train
+    assert with_all_buttons.action_spec == DiscreteActions(6)
+    assert with_all_buttons.action_names == ("nothing", "left", "up", "right", "down", "fire")
+
+
+def test_actions_of_2048_have_the_names_of_their_directions():
+    env = make("pgx/2048").train
+    state, _ = env.reset(jax.random.key(0))
+    board = jnp.zeros(16, jnp.int32).at[5].set(9)  # one large tile, in the second row and column
+    state = state._replace(inner=state.inner.replace(_board=board))
+    step, places = jax.jit(env.step), {"left": 4, "up": 1, "right": 7, "down": 13}
+    for action, name in enumerate(env.action_names):
+        after, _ = step(jax.random.key(0), state, action)
+        assert after.inner._board[places[name]] == 9
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,9 @@ _SEVERAL_AGENTS = frozenset(
 )
 #: What a state holds and its observation does not show.
 _HIDDEN = {"minesweeper": "the mines"}
+#: Environments whose actions are directions, in this order.
+_DIRECTIONS = ("up", "right", "down", "left")
+_WITH_DIRECTIONS = frozenset({"game_2048", "maze", "snake"})
 _NO_LIMIT = np.iinfo(np.int32).max
 
 
@@ -106,6 +109,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
         action_spec=DiscreteActions(int(np.prod(num_values))),
         render=lambda state: draw_powers(np.asarray(state.board)) if name == "game_2048" else _draw(env, state),
         hidden=_HIDDEN.get(name, ""),
+        action_names=_DIRECTIONS if name in _WITH_DIRECTIONS else (),
     )
     return Task(train=environment, evaluation=environment, model=environment)
 

@@ -32,6 +32,9 @@ from spo.environments._power_board import draw_powers
 from spo.environments.wrappers import episode_limit
 from spo.types import Array, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
+_DIRECTIONS = ("left", "up", "right", "down")  # the actions of 2048
+_BUTTONS = ("nothing", "left", "up", "right", "down", "fire")  # the actions of MinAtar
+
 
 def names() -> list[str]:
     """Names of the games of one player."""
@@ -79,6 +82,7 @@ def pgx(name: str, *, time_limit: int = 10_000, **pgx_options: Any) -> Task:
         observation_spec=observation_spec,
         action_spec=DiscreteActions(start.legal_action_mask.shape[0]),
         render=render,
+        action_names=_action_names(name, game),
     )
     environment = episode_limit(environment, time_limit)
     return Task(train=environment, evaluation=environment, model=environment)
@@ -100,6 +104,12 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     constructor = type(game)
     check_options(f"pgx/{name}", options, {*inspect.signature(constructor).parameters, "time_limit"})
     return constructor(**options) if options else game
+
+
+def _action_names(name: str, game: Any) -> tuple[str, ...]:
+    if name == "2048":
+        return _DIRECTIONS
+    return tuple(_BUTTONS[action] for action in game.minimal_action_set) if game.use_minimal_action_set else _BUTTONS
 
 
 def _without_outputs(pgx_state: Any) -> Any:
