@@ -17,6 +17,7 @@ from environments.spring_steps import all_numbers
 from spo.environments.brax import brax
 from spo.environments.spring import SpringState, fused_environment, spring_physics
 from spo.environments.spring.groups import group_links
+from spo.environments.spring.substep import advance
 from spo.environments.spring.system import read_system
 
 BATCH, NUM_STEPS = 16, 120
@@ -173,6 +174,33 @@ def test_calls_of_one_size_share_their_kernel(raw):
     states = SpringState(jax.ShapeDtypeStruct((5, 9, 13), jnp.float32))
     first, second = _kernels(jax.make_jaxpr(twice)(states, jax.ShapeDtypeStruct((5, 8), jnp.float32)).jaxpr)
     assert first is second
+
+
+def test_physics_is_traced_only_when_it_is_lowered(raw, monkeypatch):
+    """Shapes need no trace. XLA needs one for each size of the batch, and the kernel one for all sizes."""
+    traced = []
+
+    def counted(*arguments):
+        traced.append(arguments)
+        return advance(*arguments)
+
+    monkeypatch.setattr("spo.environments.spring.physics.advance", counted)
+    step = spring_physics(raw.sys, raw._n_frames).step
+
+    def step_three_times(first, second):
+        one, _, _ = jax.vmap(step)(*first)
+        return jax.vmap(step)(one, first[1]), jax.vmap(jax.vmap(step))(*second)
+
+    def states_and_actions(*batch):
+        return SpringState(jax.ShapeDtypeStruct((*batch, 9, 13), jnp.float32)), jax.ShapeDtypeStruct((*batch, 8), float)
+
+    program = jax.jit(step_three_times).trace(states_and_actions(16), states_and_actions(3, 8))
+    assert len(traced) == 0
+    program.lower(lowering_platforms=("cpu",))
+    assert len(traced) == 2
+    kernels = program.lower(lowering_platforms=("cuda",)).as_text().count("custom_call")
+    assert len(traced) == 3
+    assert kernels == 2  # one of each size, although there are three calls
 
 
 def test_vmapped_steps_are_single_steps(by_xla, some_states):

@@ -1,11 +1,14 @@
 """A function of rows over a batch of environments: compiled by XLA, or as one Pallas kernel."""
 
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from spo.environments.spring.arithmetic import Number
 from spo.types import Array, Float
@@ -31,6 +34,8 @@ def batch_rows(
     Without an implementation, the kernel is used on NVIDIA GPUs and XLA elsewhere. A version of JAX without the Triton
     backend of Pallas, which is due for removal, uses XLA everywhere.
     """
+    # Traced once for all kernels: the rows of a block have one shape, whatever the number of blocks.
+    function = jax.jit(function, inline=True)
 
     def xla(rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
         return _run_by_xla(function, rows_in)
@@ -41,8 +46,32 @@ def batch_rows(
         return _run_by_pallas(function, num_rows_out, shape, implementation == "interpret", rows_in)
 
     if implementation is None and importlib.util.find_spec("jax.experimental.pallas.triton"):
-        return lambda rows_in: jax.lax.platform_dependent(rows_in, cuda=pallas, default=xla)
+        by_platform = functools.partial(_by_platform.bind, cuda=pallas, default=xla, num_rows_out=num_rows_out)
+        return jax.jit(by_platform, inline=True)
     return pallas if implementation in ("pallas", "interpret") else xla
+
+
+#: `jax.lax.platform_dependent` for functions of rows. An implementation is traced when a program is lowered for its
+#: platform, and never for shapes alone: its thousands of operations take most of the time in which Ant is traced.
+_by_platform = Primitive("spring_physics")
+
+
+@_by_platform.def_abstract_eval
+def _rows_out(rows_in: jax.core.ShapedArray, *, num_rows_out: int, **_: RowFunction) -> jax.core.ShapedArray:
+    batch, _num_rows_in, width = rows_in.shape
+    return rows_in.update(shape=(batch, num_rows_out, width))
+
+
+def _lower_for(platform: str) -> Callable[..., Any]:
+    def lower(context: mlir.LoweringRuleContext, rows_in: Any, *, num_rows_out: int, **functions: RowFunction) -> Any:
+        del num_rows_out
+        return mlir.lower_fun(functions[platform], multiple_results=False)(context, rows_in)
+
+    return lower
+
+
+mlir.register_lowering(_by_platform, _lower_for("default"))
+mlir.register_lowering(_by_platform, _lower_for("cuda"), platform="cuda")
 
 
 def _run_by_xla(function: RowFunction, rows_in: Float[Array, "B rows_in W"]) -> Float[Array, "B rows_out W"]:
