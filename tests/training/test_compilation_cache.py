@@ -23,7 +23,7 @@ def no_cache_configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     configured = jax.config.jax_compilation_cache_dir
     least = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)  # the default of JAX
     jax_cache.reset_cache()
     yield
     jax.config.update("jax_compilation_cache_dir", configured)

@@ -46,6 +46,8 @@ def enable_compilation_cache() -> None:
         return
     remove_damaged(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # By default, JAX stores no program that took less than a second: those of a start, one by one, take seconds.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def make_private(folder: Path) -> None:
