@@ -203,6 +203,23 @@ def test_physics_is_traced_only_when_it_is_lowered(raw, monkeypatch):
     assert kernels == 2  # one of each size, although there are three calls
 
 
+def test_one_program_is_compiled_to_read_a_system(raw):
+    """Each operation outside of `jit` would be one, for each shape."""
+    compiled = []
+
+    def listen(event, _seconds, **details):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(details.get("fun_name"))
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        read_system(raw.sys)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(compiled) <= 1, compiled
+
+
 def test_vmapped_steps_are_single_steps(by_xla, some_states):
     states, actions = some_states
     nested = jax.tree.map(lambda leaf: leaf[:6].reshape(2, 3, *leaf.shape[1:]), states)

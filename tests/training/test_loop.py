@@ -27,6 +27,30 @@ from spo.types import RESERVED_METRICS
 from training.comparing import Interrupter, assert_same_bits, last_state, records
 from training.tiny_run import ENV_STEPS_PER_ITERATION, tiny_experiment
 
+# --- Start ------------------------------------------------------------------------------------------------------------
+
+
+def test_five_programs_are_compiled_before_the_first_update_has_ended(tmp_path: Path):
+    """Initialisation, evaluation and an interval; the random keys, and their copy on the devices.
+
+    On a GPU, each operation outside of them would be a program that takes a tenth of a second.
+    """
+    compiled: list[str] = []
+
+    def listen(event: str, _seconds: float, **details: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(str(details.get("fun_name")))
+
+    def stop(_metrics: dict[str, float], handle: loop.Handle) -> None:
+        jax.monitoring.unregister_event_duration_listener(listen)
+        handle.stop()
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    train(tiny_experiment(), tmp_path, callbacks=[stop])
+    assert 3 <= len(compiled) <= 5, compiled
+
+
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 

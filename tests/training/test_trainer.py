@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spo.algorithms.base import TrainState
 from spo.training.experiment import EvaluationConfig
-from spo.training.trainer import Schedule, Trainer, make_schedule
+from spo.training.trainer import Schedule, Trainer, jit_init, make_schedule
+from spo.types import PRNGKey
 from training.tiny_run import tiny_experiment
 
 
@@ -50,6 +52,21 @@ def test_a_resumed_run_has_the_remaining_intervals():
     assert list(schedule.intervals_after(0)) == [1, 2, 3, 4]
     assert list(schedule.intervals_after(6)) == [3, 4]
     assert list(schedule.intervals_after(12)) == []
+
+
+def test_initialisation_is_traced_once():
+    """For the shapes of the state, for the program compiled ahead, and for the state itself."""
+    trainer, traced = Trainer(tiny_experiment()), []
+
+    def counted(*keys: PRNGKey) -> TrainState:
+        traced.append(keys)
+        return trainer.algorithm.init(*keys)
+
+    trainer.init_fn = jit_init(trainer.algorithm._replace(init=counted), trainer.mesh, trainer.experiment.num_seeds)
+    expected = trainer.abstract_state
+    state = trainer.init(jax.random.key(0))
+    assert len(traced) == 1
+    assert jax.tree.map(lambda leaf: leaf.shape, state) == jax.tree.map(lambda leaf: leaf.shape, expected)
 
 
 def test_a_program_compiled_ahead_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch):

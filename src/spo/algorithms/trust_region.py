@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from spo import losses
 from spo.algorithms.base import vmap_over
@@ -83,12 +84,15 @@ def make_trust_region(config: TrustRegionConfig, action_spec: ActionSpec, distri
         multipliers = {"mean": config.initial_mean_multiplier, "scale": config.initial_scale_multiplier}
     # Departure 11: the tables' initial values are those of the duals, not of the raw variables.
     duals = Duals(
-        raw_temperature=jnp.asarray(losses.raw_from_positive(config.initial_temperature), jnp.float32),
-        raw_multipliers={
-            name: jnp.full(shape, losses.raw_from_positive(value), jnp.float32) for name, value in multipliers.items()
-        },
+        raw_temperature=_initial_raw((), config.initial_temperature),
+        raw_multipliers={name: _initial_raw(shape, value) for name, value in multipliers.items()},
     )
     return TrustRegion(projection, bounds, duals)
+
+
+def _initial_raw(shape: tuple[int, ...], value: float) -> Float[Array, "*shape"]:
+    """Returns the raw variables of duals with a value. It is filled by NumPy: `jnp.full` would compile a program."""
+    return jax.device_put(np.full(shape, losses.raw_from_positive(value), np.float32))
 
 
 def trust_region_loss(

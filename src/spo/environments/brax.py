@@ -39,6 +39,7 @@ from spo.environments._adapters import (
 from spo.environments._mujoco_drawing import draw
 from spo.environments.spring import fused_environment
 from spo.environments.wrappers import episode_limit
+from spo.host import abstract_key, on_host
 from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, PyTree, Task, TimeStep
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
@@ -96,10 +97,11 @@ def brax(
         time_limit: Longest episode, in steps.
         **brax_options: Arguments of the constructor of Brax's environment.
     """
-    brax_env = _build(name, backend, brax_options)
-    stepped, view = _with_physics(physics, name, brax_env)
+    with on_host():
+        brax_env = _build(name, backend, brax_options)
+        stepped, view = _with_physics(physics, name, brax_env)
     brax_reset, brax_step = jit_foreign(stepped.reset), jit_foreign(stepped.step)
-    start = jax.eval_shape(brax_reset, jax.random.key(0))
+    start = jax.eval_shape(brax_reset, abstract_key())
     specs = specs_of(start)
     brax_state_type = type(start)
 

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.host import abstract_key
 from spo.types import Array, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 _NAMES = {"classic": "Craftax-Classic-Symbolic-v1", "full": "Craftax-Symbolic-v1"}
@@ -62,7 +63,7 @@ def craftax(name: str, *, time_limit: int | None = None, **craftax_options: Any)
     """
     env, params, limit = _build(name, time_limit, craftax_options)
     craftax_reset, craftax_step = jit_foreign(env.reset_env), jit_foreign(env.step_env)
-    observation_like, state_like = jax.eval_shape(lambda key: craftax_reset(key, params), jax.random.key(0))
+    observation_like, state_like = jax.eval_shape(lambda key: craftax_reset(key, params), abstract_key())
     observation_spec, state_spec = specs_of(observation_like), specs_of(state_like.replace(state_rng=None))
 
     def split(observation: Any, craftax_state: Any, reward: Any, terminated: Any) -> tuple[State, TimeStep]:

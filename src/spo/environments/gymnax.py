@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.host import abstract_key
 from spo.installation import install_hint
 from spo.types import (
     Action,
@@ -59,7 +60,7 @@ def gymnax(name: str, *, time_limit: int | None = None, **gymnax_options: Any) -
     env, params = _build(name, time_limit, gymnax_options)
     action_spec = _action_spec(name, env, params)
     gymnax_reset, gymnax_step = jit_foreign(env.reset_env), jit_foreign(env.step_env)
-    observation_like, state_like = jax.eval_shape(lambda key: gymnax_reset(key, params), jax.random.key(0))
+    observation_like, state_like = jax.eval_shape(lambda key: gymnax_reset(key, params), abstract_key())
     observation_spec, state_spec = specs_of(observation_like), specs_of(state_like)
 
     def timestep(observation: Observation, reward: Any, terminated: Any, truncated: Any) -> TimeStep:

@@ -27,6 +27,7 @@ from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
 from spo.environments._power_board import draw_powers
+from spo.host import abstract_key
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 # Environments with several agents, or machines, that act at once. `jumanji` recognises them by the shape of mask and
@@ -72,7 +73,7 @@ def jumanji(name: str, *, time_limit_is_termination: bool = False, **jumanji_opt
         env = copy.copy(env)
         env.time_limit = _NO_LIMIT
     jumanji_reset, jumanji_step = jit_foreign(env.reset), jit_foreign(env.step)
-    start_state, start = jax.eval_shape(jumanji_reset, jax.random.key(0))
+    start_state, start = jax.eval_shape(jumanji_reset, abstract_key())
     _check_single_agent(name, num_values, start)
     state_spec, observation_spec, extras_spec = map(
         specs_of, (_with_key(start_state, None), _without_mask(start.observation), start.extras)

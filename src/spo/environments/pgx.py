@@ -30,6 +30,7 @@ from spo.environments._adapters import (
 )
 from spo.environments._power_board import draw_powers
 from spo.environments.wrappers import episode_limit
+from spo.host import abstract_key
 from spo.types import Array, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 _DIRECTIONS = ("left", "up", "right", "down")  # the actions of 2048
@@ -51,7 +52,7 @@ def pgx(name: str, *, time_limit: int = 10_000, **pgx_options: Any) -> Task:
     """
     game = _build(name, pgx_options)
     pgx_init, pgx_step, pgx_observe = map(jit_foreign, (game.init, game.step, game.observe))
-    start = jax.eval_shape(pgx_init, jax.random.key(0))
+    start = jax.eval_shape(pgx_init, abstract_key())
     observation_spec, state_spec = specs_of(start.observation), specs_of(_without_outputs(start))
 
     def split(pgx_state: Any) -> tuple[State, TimeStep]:

@@ -31,6 +31,7 @@ from spo.environments._adapters import (
 )
 from spo.environments._mujoco_drawing import draw
 from spo.environments.wrappers import episode_limit
+from spo.host import abstract_key, on_host
 from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, Task, TimeStep
 
 _MODULE = "mujoco_playground"
@@ -60,9 +61,10 @@ def playground(name: str, *, time_limit: int | None = None, **playground_options
         time_limit: Longest episode, in steps. None: Playground's own limit (`episode_length`).
         **playground_options: Fields of the task's configuration, such as `sim_dt`.
     """
-    env, limit = _build(name, time_limit, playground_options)
+    with on_host():
+        env, limit = _build(name, time_limit, playground_options)
     playground_reset, playground_step = jit_foreign(env.reset), jit_foreign(env.step)
-    start = jax.eval_shape(playground_reset, jax.random.key(0))
+    start = jax.eval_shape(playground_reset, abstract_key())
     specs, state_type = specs_of(start), type(start)
     initial = cast_like(specs.data, require("mujoco.mjx", extra="playground").make_data(env.mj_model, impl="jax"))
     read = [field for field in _READ if getattr(specs.data, field, np.zeros(0)).size > 0]

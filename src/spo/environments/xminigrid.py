@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.host import abstract_key
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
 _WITHOUT_GOAL = "MiniGrid-Playground"
@@ -66,7 +67,7 @@ def time_limit(name: str) -> int:
 
 def _make_task(name: str, env: Any, params: Any) -> Task:
     xminigrid_reset, xminigrid_step = jit_foreign(env.reset), jit_foreign(env.step)
-    start = jax.eval_shape(lambda key: xminigrid_reset(params, key), jax.random.key(0))
+    start = jax.eval_shape(lambda key: xminigrid_reset(params, key), abstract_key())
     state_spec, num_actions = specs_of(start.state.replace(key=None)), env.num_actions(params)
 
     def split(xminigrid_timestep: Any) -> tuple[State, TimeStep]:

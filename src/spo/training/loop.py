@@ -10,11 +10,12 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from spo.host import on_host
 from spo.reports.run_files import read_config, read_summary
 from spo.reports.summary import untrained_sentence
 from spo.training import exports, memory, processes, run_log, signals
@@ -41,7 +42,7 @@ from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.tensorboard import TensorBoard
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer, split_episodes
-from spo.types import PRNGKey, Task
+from spo.types import Array, Integer, PRNGKey, Task
 
 
 class Handle:
@@ -192,7 +193,7 @@ def train(
 
 def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
     """Returns the state before the first iteration, with the learner from which the folder's run starts, if any."""
-    train_state = trainer.init(_split_key(trainer.experiment.seed)[0])
+    train_state = trainer.init(_make_keys(trainer.experiment.seed).init)
     if folder is not None and folder.starts_from_learner:
         learner = exports.read_learner(folder.start_path, trainer.abstract_state.learner)
         train_state = train_state._replace(learner=learner)
@@ -269,7 +270,7 @@ def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     """Evaluates the current learner and keeps it where it is the best so far."""
     config, iteration = trainer.experiment.evaluation, state.progress.iteration
     # The key depends on the iteration alone: a resumed run repeats the evaluation of an uninterrupted one.
-    key = jax.random.fold_in(_split_key(trainer.experiment.seed)[1], iteration)
+    key = _make_keys(trainer.experiment.seed, iteration).evaluation
     metrics = _play_in_both_ways(
         trainer, state.train_state.learner, key=key, num_episodes=config.episodes, use_search=config.use_search
     )
@@ -295,7 +296,7 @@ def _evaluate_final(trainer: Trainer, state: RunState, log: RecordLog) -> RunSta
 
     The last learner gets the same episodes, unless it is the best one. Its actions are those of `evaluation.greedy`.
     """
-    config, key = trainer.experiment.evaluation, _split_key(trainer.experiment.seed)[2]
+    config, key = trainer.experiment.evaluation, _make_keys(trainer.experiment.seed).final
     searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
     play = functools.partial(_play_in_both_ways, trainer, key=key, num_episodes=config.final_episodes)
     policy_only = play(state.best_learner, use_search=False)
@@ -333,10 +334,24 @@ def _call_back(callbacks: Sequence[Callback], log: RecordLog) -> bool:
     return signals.interruptible(processes.broadcast_from_process_0, handle.stopped)
 
 
-def _split_key(seed: int) -> tuple[PRNGKey, PRNGKey, PRNGKey]:
-    """Returns the keys of initialisation, evaluations and final evaluation."""
+class _Keys(NamedTuple):
+    """Random keys of a run."""
+
+    init: PRNGKey
+    evaluation: PRNGKey  # after an iteration of training
+    final: PRNGKey
+
+
+def _make_keys(seed: int, iteration: int = 0) -> _Keys:
+    """Returns the keys of initialisation, of the evaluation after an iteration and of the final evaluation."""
+    with on_host():
+        return _derive_keys(np.uint32(seed), np.uint32(iteration))
+
+
+@jax.jit
+def _derive_keys(seed: Integer[Array, ""], iteration: Integer[Array, ""]) -> _Keys:
     key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
-    return key_init, key_evaluation, key_final
+    return _Keys(key_init, jax.random.fold_in(key_evaluation, iteration), key_final)
 
 
 # --- The folder of a run ----------------------------------------------------------------------------------------------

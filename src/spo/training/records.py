@@ -27,6 +27,7 @@ import numpy as np
 
 from spo.acting import Episodes
 from spo.algorithms.base import Algorithm
+from spo.host import abstract_key
 from spo.training.run_state import Progress
 from spo.types import RESERVED_METRICS, Task
 
@@ -73,7 +74,7 @@ def make_records(
 def check_metric_names(task: Task) -> None:
     """Raises ValueError if a metric of the environments has a reserved name: it would replace the number itself."""
     for environment in (task.train, task.evaluation):
-        _, timestep = jax.eval_shape(environment.reset, jax.random.key(0))
+        _, timestep = jax.eval_shape(environment.reset, abstract_key())
         if reserved := sorted(RESERVED_METRICS & timestep.metrics.keys()):
             raise ValueError(
                 f"The environment {environment.name} has a metric called {reserved[0]!r}, which is a number of every "

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from spo.host import abstract_key
 from spo.training.experiment import Experiment
 from spo.training.memory import format_bytes
 from spo.types import Environment, Task
@@ -39,7 +40,7 @@ def search_memory(experiment: Experiment, model: Environment, num_devices: int) 
     per_search = states_per_search(experiment.config)
     if per_search == 0:
         return None
-    state, _ = jax.eval_shape(model.reset, jax.random.key(0))
+    state, _ = jax.eval_shape(model.reset, abstract_key())
     size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     evaluation = experiment.evaluation
     episodes = max(evaluation.episodes, evaluation.final_episodes) if evaluation.use_search else 0

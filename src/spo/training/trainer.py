@@ -21,6 +21,7 @@ from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, Setting, TrainS
 from spo.algorithms.registry import find_algorithm
 from spo.checks import MAX_INT
 from spo.environments.own import fill_mask
+from spo.host import abstract_key, collection_paused
 from spo.networks.config import make_architecture
 from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
@@ -83,7 +84,8 @@ class Trainer:
     @functools.cached_property
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a training state."""
-        return abstract_state(self.init_fn, self.mesh)
+        with collection_paused():
+            return abstract_state(self.init_fn, self.mesh)
 
     def describe_network(self) -> str:
         """Returns the kind and the number of parameters of the network, as a line for people."""
@@ -94,7 +96,7 @@ class Trainer:
         """Starts to compile the program of an interval in another thread. Other programs can be compiled meanwhile."""
 
         def compile_run() -> Callable[..., Any]:
-            lowered = self.run_fn.lower(self.abstract_state, self.schedule.iterations_per_interval)
+            lowered = _lower(self.run_fn, self.abstract_state, self.schedule.iterations_per_interval)
             return lowered.compile(compiler_options=self._compiler_options())
 
         if "run" not in self._executables:
@@ -138,7 +140,7 @@ class Trainer:
             if name in self._compiling:
                 self._executables[name] = interruptible(self._compiling.pop(name).result)
             else:
-                lowered = function.lower(*arguments)
+                lowered = _lower(function, *arguments)
                 self._executables[name] = interruptible(lowered.compile, compiler_options=self._compiler_options())
             self.compile_seconds += time.perf_counter() - start
         return self._executables[name]
@@ -157,6 +159,12 @@ def _filling_masks(algorithm: Algorithm, environment: Environment) -> Algorithm:
         return algorithm.act(learner, key, state, fill_mask(timestep, environment.action_spec), **options)
 
     return algorithm._replace(act=act)
+
+
+def _lower(function: Any, *arguments: Any) -> Any:
+    """Traces and lowers a jitted function."""
+    with collection_paused():
+        return function.lower(*arguments)
 
 
 def _finish(program: Callable[..., Any], *arguments: Any) -> Any:
@@ -229,7 +237,10 @@ def state_shardings(mesh: Mesh) -> TrainState:
 
 def abstract_state(init_fn: Callable[[PRNGKey], TrainState], mesh: Mesh) -> TrainState:
     """Returns shapes, types and shardings of the state that `init_fn` makes, without computing it."""
-    abstract, shardings = jax.eval_shape(init_fn, jax.random.key(0)), state_shardings(mesh)
+    shardings, key = state_shardings(mesh), abstract_key()
+    # With the sharding of the key that `Trainer.init` passes: `init_fn` is traced once.
+    key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=NamedSharding(mesh, REPLICATED))
+    abstract = jax.eval_shape(init_fn, key)
 
     def place(sharding: NamedSharding, tree: Any) -> Any:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

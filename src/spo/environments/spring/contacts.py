@@ -173,8 +173,8 @@ def _contact_pairs(system: Any, num_links: int) -> Any:
     """
     base, contact = require("brax.base", extra="envs"), require("brax.contact", extra="envs")
 
-    def pairs(x: Any) -> Any:
-        found = contact.get(system, x)
+    def pairs() -> Any:
+        found = contact.get(system, base.Transform.zero((num_links,)))
         return None if found is None else (found.geom1, found.geom2, found.friction[:, 0], found.elasticity)
 
-    return jit_foreign(pairs)(base.Transform.zero((num_links,)))
+    return jit_foreign(pairs)()

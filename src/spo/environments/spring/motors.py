@@ -25,9 +25,9 @@ def read_motors(system: Any) -> dict[int, Motor]:
     if np.any(np.asarray(actuator.bias_q)) or np.any(np.asarray(actuator.bias_qd)):
         raise ValueError("its motors follow a position or a velocity")
     motors: dict[int, Motor] = {}
-    for dof_index, *numbers in zip(
-        actuator.qd_id, actuator.ctrl_range, actuator.force_range, actuator.gain, actuator.gear, strict=True
-    ):
+    # In NumPy: each entry of a JAX array would be an array of a compiled program.
+    columns = (actuator.qd_id, actuator.ctrl_range, actuator.force_range, actuator.gain, actuator.gear)
+    for dof_index, *numbers in zip(*map(np.asarray, columns), strict=True):
         if int(dof_index) in motors:
             raise ValueError("two motors drive one degree of freedom")
         motors[int(dof_index)] = Motor(*map(as_floats, numbers))
