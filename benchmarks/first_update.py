@@ -7,7 +7,9 @@
 
 Each preset is started twice as `spo train`, in a process of its own: first with an empty cache, then with the cache of
 the first start. It is stopped after its first update. A run is evaluated before it learns, so the time is that of
-compilation, of one evaluation and of one iteration. The rows also contain the time at the end of the evaluation. With
+compilation, of one evaluation and of one iteration. The rows also contain the time at the end of the evaluation, and
+the parts of a start: the number of compiled programs, and seconds in which programs were traced, lowered, and compiled
+or read from the cache. Programs in two threads overlap, so the parts may add up to more than the whole. With
 `--side-by-side` all presets start at once: they slow each other down a little, and the rows record it.
 """
 
@@ -20,12 +22,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from typing import Any, NamedTuple
 
 import _timing
+import jax
 
 from spo import presets
+from spo.cli import main as spo_main
 
+#: First argument of this file as the program that is measured.
+CHILD = "--child"
+#: JAX's names of the parts of a start, and ours.
+PARTS = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace_seconds",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower_seconds",
+    "/jax/core/compile/backend_compile_duration": "compile_or_read_seconds",
+}
 #: One iteration and few episodes: with many episodes, a small machine would spend most of the time in them.
 SHORT = ["--steps", "1", "--logs-per-evaluation", "1", "--evaluation.num-evaluations", "1"]
 SHORT += ["--evaluation.episodes", "16"]
@@ -38,6 +51,7 @@ class Start(NamedTuple):
 
     evaluated: float
     updated: float
+    parts: dict[str, float]  # of the whole process
 
 
 def main() -> None:
@@ -70,6 +84,8 @@ def main() -> None:
                     "seconds_with_a_full_cache": warm.updated,
                     "judged_with_an_empty_cache": cold.evaluated,
                     "judged_with_a_full_cache": warm.evaluated,
+                    "parts_with_an_empty_cache": cold.parts,
+                    "parts_with_a_full_cache": warm.parts,
                 }
                 | _timing.provenance()
             )
@@ -89,7 +105,20 @@ def start_twice(preset: str, options: argparse.Namespace, train_options: list[st
 def start(preset: str, options: list[str], folder: pathlib.Path, number: int) -> Start:
     """Starts a new run and stops it after its first update."""
     run = folder / f"run{number}"
-    command = [sys.executable, "-m", "spo", "train", preset, "--quiet", "--run", str(run), *SHORT, *options]
+    parts = folder / f"parts{number}.json"
+    command = [
+        sys.executable,
+        __file__,
+        CHILD,
+        str(parts),
+        "train",
+        preset,
+        "--quiet",
+        "--run",
+        str(run),
+        *SHORT,
+        *options,
+    ]
     # JAX's own variable would take precedence over the folder of this measurement.
     inherited = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     environment = inherited | {"SPO_CACHE": str(folder / "cache")}
@@ -99,8 +128,24 @@ def start(preset: str, options: list[str], folder: pathlib.Path, number: int) ->
             if process.poll() is not None:
                 raise RuntimeError(log.read_text("utf-8").strip().rpartition("\n")[-1])
             time.sleep(0.1)
+        found = json.loads(parts.read_text("utf-8"))
         process.kill()  # an orderly stop would first evaluate for long
-    return Start(evaluated=seconds["evaluation"], updated=seconds["train"])
+    return Start(evaluated=seconds["evaluation"], updated=seconds["train"], parts=found)
+
+
+def run_child(parts_path: pathlib.Path, arguments: list[str]) -> None:
+    """Runs `spo` and keeps the parts of its start in a file, which is complete at any time."""
+    parts: Counter[str] = Counter()
+
+    def listen(event: str, seconds: float, **_: Any) -> None:
+        if event in PARTS:
+            parts.update({PARTS[event]: seconds, "programs": event.endswith("backend_compile_duration")})
+            draft = parts_path.with_suffix(".draft")
+            draft.write_text(json.dumps(parts), "utf-8")
+            draft.replace(parts_path)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    spo_main(arguments)
 
 
 def seconds_by_kind(metrics: pathlib.Path) -> dict[str, float]:
@@ -113,4 +158,7 @@ def seconds_by_kind(metrics: pathlib.Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [CHILD]:
+        run_child(pathlib.Path(sys.argv[2]), sys.argv[3:])
+    else:
+        main()

@@ -46,7 +46,14 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
         pytest.param(
             "first_update.py",
             ["--tiny"],
-            {"preset", "num_envs", "seconds_with_an_empty_cache", "seconds_with_a_full_cache"},
+            {
+                "preset",
+                "num_envs",
+                "seconds_with_an_empty_cache",
+                "seconds_with_a_full_cache",
+                "parts_with_an_empty_cache",
+                "parts_with_a_full_cache",
+            },
             marks=pytest.mark.program,
         ),
         pytest.param(
