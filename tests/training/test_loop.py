@@ -15,6 +15,7 @@ import pytest
 from spo import environments
 from spo._version import __version__
 from spo.acting import Episodes
+from spo.checks import MAX_INT, MAX_SEED
 from spo.networks.config import NetworkConfig
 from spo.reports.runs import with_checksum
 from spo.training import checkpointer, checkpoints, loop
@@ -49,6 +50,16 @@ def test_five_programs_are_compiled_before_the_first_update_has_ended(tmp_path: 
     jax.monitoring.register_event_duration_secs_listener(listen)
     train(tiny_experiment(), tmp_path, callbacks=[stop])
     assert 3 <= len(compiled) <= 5, compiled
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, MAX_SEED])
+@pytest.mark.parametrize("iteration", [0, 3, MAX_INT])
+def test_keys_are_those_of_single_operations(seed: int, iteration: int):
+    """A program for all of them changes no run."""
+    key_init, key_evaluation, key_final = jax.random.split(jax.random.key(seed), 3)
+    expected = key_init, jax.random.fold_in(key_evaluation, iteration), key_final
+    for found, key in zip(loop._make_keys(seed, iteration), expected, strict=True):
+        np.testing.assert_array_equal(jax.random.key_data(found), jax.random.key_data(key))
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

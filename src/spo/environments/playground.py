@@ -66,7 +66,8 @@ def playground(name: str, *, time_limit: int | None = None, **playground_options
     playground_reset, playground_step = jit_foreign(env.reset), jit_foreign(env.step)
     start = jax.eval_shape(playground_reset, abstract_key())
     specs, state_type = specs_of(start), type(start)
-    initial = cast_like(specs.data, require("mujoco.mjx", extra="playground").make_data(env.mj_model, impl="jax"))
+    with on_host():
+        initial = cast_like(specs.data, require("mujoco.mjx", extra="playground").make_data(env.mj_model, impl="jax"))
     read = [field for field in _READ if getattr(specs.data, field, np.zeros(0)).size > 0]
 
     def split(playground_state: Any) -> tuple[PlaygroundState, TimeStep]:
