@@ -47,7 +47,8 @@ def enable_compilation_cache() -> None:
     remove_damaged(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # By default, JAX stores no program that took less than a second: those of a start, one by one, take seconds.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def make_private(folder: Path) -> None:
