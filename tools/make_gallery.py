@@ -254,7 +254,7 @@ def sentences(record: dict[str, Any]) -> str:
     options = ", ".join(f"{name} {value}" for name, value in record["task_options"].items())
     trained = f"Trained for {record['env_steps']:,} steps"
     if record["env_steps"] == 0:
-        trained = "The network is untrained, because no evaluation during training was as good as the one before it"
+        trained = "The network is untrained, because no evaluation during training was as good as that before training"
     words = [trained + (f", with {options}." if options else ".")]
     if record["search"] is not None:
         search = record["search"]

@@ -40,7 +40,7 @@ def download(
     Args:
         dataset: Data set to download.
         splits: Parts of the data set, such as hard and unfiltered-train.
-        folder: Folder for the data. None: ~/.cache/spo/boxoban.
+        folder: Folder for the data. None: boxoban in $SPO_DATA, or in ~/.cache/spo.
         base_url: Address to download from. None: the public address of the data set.
     """
     from spo.environments import boxoban
