@@ -1,13 +1,13 @@
-"""Searches a chain whose answer is known, and shows the two theorems a particle search stands on.
+"""Search in a chain whose answer is known, compared with that answer for several numbers of particles.
 
     python examples/planning_in_a_chain.py
 
-A walker stands in the middle of a chain. One step to the left lies a small reward, a few steps to the right a large
-one; both end the walk. There are few enough walks to add all of them up, which gives the exact target of the search:
-the posterior q over first actions, and its normaliser Z. The search estimates both from N particles:
+The chain has five positions. One step to the left of the start is a small reward, three steps to the right a large one.
+Both end the episode. A sum over all sequences of actions gives the exact target of the search: the improved policy q
+over first actions, and its normaliser Z. The search estimates both from N particles:
 
-    E[Ẑ] = Z               for every N, however small
-    error of q ~ 1/√N      once N is not tiny
+    E[Ẑ] = Z               for every N
+    error of q ~ 1/√N      for large N
 """
 
 import functools
@@ -24,19 +24,19 @@ from spo.search import ModelOutput, Resampling, Root, search
 SMALL_REWARD, LARGE_REWARD = 1.0, 3.0
 START, LEFT_END, RIGHT_END = 1, 0, 4
 HORIZON, TEMPERATURE = 5, 1.0
-PRIOR = np.array([0.6, 0.4])  # left, right: the policy to improve leans the wrong way
+PRIOR = np.array([0.6, 0.4])  # left, right: the policy to improve prefers the small reward
 NUM_SEARCHES = 1000
 
 
 def step(position, action):
-    """(next position, reward, has the walk ended): plain arithmetic, for NumPy and JAX alike."""
+    """Returns the next position, the reward, and True if the episode has ended, for NumPy and JAX."""
     position = position + 2 * action - 1
     at_left, at_right = position == LEFT_END, position == RIGHT_END
     return position, SMALL_REWARD * at_left + LARGE_REWARD * at_right, at_left | at_right
 
 
 def exact_answer() -> tuple[np.ndarray, float]:
-    """q and Z by adding up every walk of HORIZON actions."""
+    """Returns q and Z by a sum over all sequences of HORIZON actions."""
     mass = np.zeros(2)
     for actions in itertools.product((0, 1), repeat=HORIZON):
         position, total_reward, ended = START, 0.0, False
@@ -49,7 +49,7 @@ def exact_answer() -> tuple[np.ndarray, float]:
 
 
 def model_fn(_key, position, action) -> ModelOutput:
-    """The chain as a search sees it. A value of 0 everywhere is a critic that knows nothing."""
+    """Returns one step of the chain. The value is 0 everywhere, as from an untrained critic."""
     position, reward, ended = step(position, action)
     return ModelOutput(
         state=position,
@@ -65,9 +65,9 @@ class Row(NamedTuple):
     """Statistics of NUM_SEARCHES independent searches with N particles."""
 
     num_particles: int
-    normaliser: float  # the mean of Ẑ ...
-    standard_error: float  # ... and how far off that mean may be by chance
-    rms_error: float  # of the posterior probability of going right
+    normaliser: float  # mean of Ẑ
+    standard_error: float  # of that mean
+    rms_error: float  # of the probability of going right
 
 
 def measure(num_particles: int, exact_q: np.ndarray) -> Row:
@@ -107,8 +107,8 @@ def main() -> tuple[np.ndarray, float, list[Row]]:
             f"{row.num_particles:5d}   {row.normaliser:7.3f} ± {row.standard_error:.3f}"
             f"   {row.rms_error:14.4f}   {scaled:8.2f}"
         )
-    print("\nE[Ẑ] = Z: the second column stays at Z from one particle on.")
-    print("1/√N: the last column settles, so four times the particles halve the error.")
+    print("\nE[Ẑ] = Z: the second column is Z for every N, up to its standard error.")
+    print("1/√N: the last column becomes constant, so four times the particles halve the error.")
     return exact_q, exact_z, rows
 
 

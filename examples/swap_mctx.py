@@ -1,9 +1,9 @@
-"""From mctx's tree search to a particle search: one call changes, the root and the model stay.
+"""From mctx's tree search to a particle search: one call changes, the root and the model stay the same.
 
     python examples/swap_mctx.py
 
-The world is a corridor of five rooms, written as mctx wants its models. A reward waits at the right end, three steps
-away; the left end, one step away, is a dead end. Neither search has a value function to lean on.
+The environment is a corridor of five rooms, as a model for mctx. The right end, three steps away, has a reward. The
+left end, one step away, has none. Both end the episode. The value is 0 everywhere.
 """
 
 import jax
@@ -17,7 +17,7 @@ GAMMA = 0.99
 
 
 def recurrent_fn(_params, _key, action, room):
-    """mctx's contract: a batch of actions and embeddings in, rewards, discounts, priors, values and embeddings out."""
+    """Steps a batch: returns rewards, discounts, priors and values, and the embeddings of the next states."""
     room = jnp.clip(room + 2 * action - 1, 0, LAST_ROOM)
     at_end = (room == 0) | (room == LAST_ROOM)
     output = mctx.RecurrentFnOutput(
@@ -36,7 +36,7 @@ def before(key, root):
 
 @jax.jit
 def after(key, root):
-    """The same budget, 64 particles x 4 steps. They are redrawn only where their weights have drifted apart."""
+    """Searches with the same budget, 64 particles x 4 steps. Particles are redrawn where their weights are unequal."""
     return smc_policy(
         (),
         key,
@@ -60,7 +60,7 @@ def main() -> tuple[jax.Array, jax.Array]:
     print("  prior            ", "  ".join(["0.50"] * NUM_ROOTS))
     for name, policy in (("gumbel_muzero    ", tree), ("smc              ", particles)):
         print(f"  {name}", "  ".join(f"{weight:.2f}" for weight in policy.action_weights[:, 1]))
-    print("Model calls that must wait for each other: 256 in the tree, 4 with the particles.")
+    print("Model calls one after another: 256 in the tree, 4 with the particles.")
     return tree.action_weights, particles.action_weights
 
 
