@@ -15,7 +15,6 @@ from spo.environments.rendering import (
     enlarge,
     frames_per_second,
     rollout,
-    rollout_frames,
     save_animation,
 )
 from spo.environments.tiny import tiny
@@ -36,7 +35,7 @@ def distinct_frames(count, height=12, width=20):
 
 def test_a_rollout_shows_the_start_every_state_and_the_end():
     env = tiny("chain", length=4).evaluation
-    frames = rollout_frames(env, move_right, jax.random.key(0), max_steps=100)
+    frames = rollout(env, move_right, jax.random.key(0), max_steps=100).frames
     state, _ = env.reset(jax.random.key(1))
     expected = [env.render(state._replace(row=jnp.int32(row))) for row in range(5)]
     assert len(frames) == 5
@@ -45,7 +44,7 @@ def test_a_rollout_shows_the_start_every_state_and_the_end():
 
 
 def test_a_rollout_stops_at_max_steps():
-    assert len(rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=2)) == 3
+    assert len(rollout(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=2).frames) == 3
 
 
 def test_an_error_of_the_users_function_is_a_sentence():
@@ -65,7 +64,7 @@ def test_the_policy_is_given_fresh_keys_and_the_current_state():
         seen.append((jax.random.key_data(key).tolist(), int(state.row), int(jnp.argmax(timestep.observation))))
         return jnp.int32(1)
 
-    rollout_frames(tiny("chain", length=3).evaluation, policy, jax.random.key(0), max_steps=10)
+    rollout(tiny("chain", length=3).evaluation, policy, jax.random.key(0), max_steps=10)
     assert [(row, shown) for _, row, shown in seen] == [(0, 0), (1, 1), (2, 2)]
     assert len({tuple(key) for key, _, _ in seen}) == 3
 
@@ -108,7 +107,7 @@ def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(ValueError, match="scale them to one size"):
         save_animation([frames[0], frames[1][:-1]], tmp_path / "sizes.gif")
     with pytest.raises(ValueError, match="1 or more"):
-        rollout_frames(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=0)
+        rollout(tiny("chain").evaluation, move_right, jax.random.key(0), max_steps=0)
     assert list(tmp_path.iterdir()) == []
 
 

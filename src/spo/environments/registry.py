@@ -14,6 +14,7 @@ xminigrid/<name>      XLand-MiniGrid: its own names, such as MiniGrid-DoorKey-5x
 <module>:<function>   your own: the function returns an Environment or a Task, see `spo.environments.own`
 """
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -66,19 +67,11 @@ def maker_of(name: str) -> Callable[..., Task]:
 
 def names() -> list[str]:
     """Names of all environments that can be made, without those of packages that are not installed."""
-    without_package = missing()
-    return [name for family in _FAMILIES if family not in without_package for name in _names_of(family)]
-
-
-def missing() -> dict[str, str]:
-    """Families whose package is not installed, each with a sentence that says how to install it."""
-    sentences = {}
-    for family, entry in _FAMILIES.items():
-        try:
-            entry.members()
-        except ModuleNotFoundError as error:
-            sentences[family] = str(error)
-    return sentences
+    found: list[str] = []
+    for family in _FAMILIES:
+        with contextlib.suppress(ModuleNotFoundError):
+            found += _names_of(family)
+    return found
 
 
 class Description(NamedTuple):
@@ -195,4 +188,4 @@ _FAMILIES = {
     ),
 }
 
-__all__ = ["Description", "describe", "make", "maker_of", "missing", "names"]
+__all__ = ["Description", "describe", "make", "maker_of", "names"]

@@ -35,13 +35,6 @@ class Rollout(NamedTuple):
     solved: bool | None  # None: the environment reports no such metric
 
 
-def rollout_frames(
-    env: Environment, policy_fn: Callable[[PRNGKey, State, TimeStep], Action], key: PRNGKey, max_steps: int
-) -> list[np.ndarray]:
-    """Plays one episode and draws its start and each state up to its end. Arguments are those of `rollout`."""
-    return rollout(env, policy_fn, key, max_steps).frames
-
-
 def rollout(
     env: Environment, policy_fn: Callable[[PRNGKey, State, TimeStep], Action], key: PRNGKey, max_steps: int
 ) -> Rollout:
@@ -242,6 +235,5 @@ __all__ = [
     "enlarge",
     "frames_per_second",
     "rollout",
-    "rollout_frames",
     "save_animation",
 ]

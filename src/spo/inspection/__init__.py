@@ -6,7 +6,8 @@
     pictures    states as pictures
     episode     one episode with all of its decisions
     session     an episode that is played by hand, for the live page
-    page        the page as one HTML file
+    html        the page as one HTML file
+    server      the live page; `guarding` has the rules for its requests
 
 `protocol` describes the data that the page reads, and the requests of the live page.
 """

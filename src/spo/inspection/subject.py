@@ -94,10 +94,6 @@ class Subject:
         decided = jax.device_get(program(*arguments))
         return decided, Timing(time.perf_counter() - compiled, compiled - start)
 
-    def is_compiled(self, settings: Settings) -> bool:
-        """Returns True if `decide` needs no compilation for these settings."""
-        return _static(settings) in self._programs
-
     def to_action(self, action: Any) -> Action:
         """Returns a plain action as the environment takes it."""
         discrete = isinstance(self.environment.action_spec, DiscreteActions)

@@ -48,12 +48,12 @@ def _select_one(key: PRNGKey, tree: Tree, rule: Rule, max_depth: int) -> Edges:
         action = choose(key_action, tree, node).astype(jnp.int32)
         return _Walk(key, Edges(node, action, tree.children_index[node, action]), depth + 1)
 
-    def goes_on(walk: _Walk) -> Array:
+    def has_next(walk: _Walk) -> Array:
         return (walk.edge.child != NOTHING) & (walk.depth < max_depth)
 
     start = follow(key, jnp.int32(ROOT), root_action, jnp.int32(0))
     return jax.lax.while_loop(
-        goes_on, lambda walk: follow(walk.key, walk.edge.child, action_below, walk.depth), start
+        has_next, lambda walk: follow(walk.key, walk.edge.child, action_below, walk.depth), start
     ).edge
 
 
