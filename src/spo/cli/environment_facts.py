@@ -1,7 +1,7 @@
 """Facts about environments for `spo envs`: observation, actions, time limit, score and hidden state.
 
 Building an environment of another library takes up to a second, so the facts are stored (`spo.known_environments`). A
-library of another version than the stored one is asked.
+library of another version than the stored one is asked for its names, and for the facts of new ones.
 """
 
 import contextlib

@@ -4,8 +4,8 @@ Every module is written for one observation. `jax.vmap` makes batches, and turns
 product or convolution. `dtype` is the number format of the computation; parameters are always float32.
 
 Torsos and heads are initialised in the common way: orthogonal matrices and zero biases. The gain is √2 for hidden
-layers (a ReLU halves the mean square), 1 for linear layers before a residual stack, 0.01 for the output of a policy
-(which is then nearly uniform), and 1 for the output of a value by default.
+layers (a ReLU halves the mean square), 1 for linear layers before a residual stack, and 0.01 for outputs: a policy is
+then nearly uniform, and values are near 0.
 """
 
 import math

@@ -87,7 +87,7 @@ class RunLock:
         self.release()
 
     def acquire_here(self) -> None:
-        """Takes the lock in this process, without a word to others that train with it."""
+        """Takes the lock in this process. Others that train with it receive nothing."""
         if self._descriptor is not None or self._holder_path is not None:
             raise ValueError(f"{self._folder} is locked by this run already.")
         path = self._folder / LOCK_NAME

@@ -155,7 +155,7 @@ def read_contacts(
 
 
 def _sphere_offsets(system: Any, geom: int) -> list[Float[np.ndarray, "3"]]:
-    """Offsets of the spheres of a geometry from its position, in the link's frame. None for other shapes."""
+    """Offsets of the spheres of a geometry from its position, in the link's frame. Empty for other shapes."""
     kinds = require("mujoco", extra="envs").mjtGeom
     kind = system.geom_type[geom]
     if kind == kinds.mjGEOM_SPHERE:
