@@ -121,6 +121,11 @@ def with_part(**parts: Any) -> Any:
     return lambda *specs: linear_actor_critic(*specs)._replace(**parts)
 
 
+def with_q_part(**parts: Any) -> Any:
+    q_network = make_q_network(IMAGE, ACTIONS, mlp_architecture(depth=1, width=4))._replace(**parts)
+    return lambda *specs: Networks(linear_actor_critic(*specs), q_network)
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -146,6 +151,13 @@ def with_part(**parts: Any) -> Any:
             ("value", with_part(critic=lambda p, o: jnp.zeros(1)), "`critic` of the network mine:network must return"),
             ("both", with_part(both=lambda p, o, m: jnp.zeros(4)), "must return (policy, value), got float32[4]"),
             ("init", with_part(init=lambda k, s: 1 / 0), "`init` of the network mine:network raised ZeroDivisionError"),
+            ("q", with_q_part(value=lambda p, o, a: jnp.zeros(1)), "`value` of the Q network of mine:network must ret"),
+            ("q_all", with_q_part(all_values=lambda p, o: jnp.zeros(3)), "one value for each action, float32[4], got"),
+            (
+                "q_none",
+                with_q_part(all_values=None),
+                "is None: give a function that returns Q of every",
+            ),
         ]
     ],
 )

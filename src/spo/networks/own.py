@@ -26,7 +26,7 @@ from spo.distributions import Distribution, Gaussian
 from spo.importing import OBJECT, import_function, is_object_name
 from spo.networks.actor_critic import blank
 from spo.networks.architectures import Architecture
-from spo.networks.contract import ActorCritic, Networks, ObservationSpec
+from spo.networks.contract import ActorCritic, Networks, ObservationSpec, QNetwork
 from spo.quoting import quote
 from spo.types import ActionSpec, DiscreteActions, PyTree
 
@@ -90,6 +90,8 @@ def build_own_network(
         _check_torso(name, built.torso, observation_spec)
     elif isinstance(built, Networks):
         _check_actor_critic(name, built.actor_critic, observation_spec, action_spec)
+        if built.q_network is not None:
+            _check_q_network(name, built.q_network, observation_spec, action_spec)
     else:
         raise ValueError(
             f"The network {name} returned a {type(built).__name__}: return a Flax module (from an observation to a "
@@ -142,6 +144,22 @@ def _check_actor_critic(
         raise ValueError(f"{both} must return (policy, value), got {_describe(pair)}: return both of them.")
     _check_policy(both, pair[0], action_spec)
     _check_array(both, pair[1], (), "one value", "write value[0]")
+
+
+def _check_q_network(name: str, network: QNetwork, observation_spec: ObservationSpec, action_spec: ActionSpec) -> None:
+    init, value, all_values = (f"`{part}` of the Q network of {name}" for part in ("init", "value", "all_values"))
+    params = _shapes(init, lambda: network.init(jax.random.key(0), observation_spec))
+    _check_parameters(f"The Q network of {name}", params)
+    observation = blank(observation_spec)
+    action = jnp.zeros((), jnp.int32) if isinstance(action_spec, DiscreteActions) else jnp.zeros(action_spec.size)
+    found = _shapes(value, network.value, params, observation, action)
+    _check_array(value, found, (), "one value", "write value[0]")
+    if isinstance(action_spec, DiscreteActions):
+        if network.all_values is None:
+            raise ValueError(f"{all_values} is None: give a function that returns Q of every discrete action.")
+        found = _shapes(all_values, network.all_values, params, observation)
+        remedy = "change the size of its last layer"
+        _check_array(all_values, found, (action_spec.num_actions,), "one value for each action", remedy)
 
 
 def _check_policy(subject: str, policy: Any, action_spec: ActionSpec) -> None:
