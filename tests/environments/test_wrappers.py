@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spo.environments.own import with_masks
 from spo.environments.tiny import tiny
 from spo.environments.wrappers import auto_reset, episode_limit
-from spo.types import Array, DiscreteActions, Environment, Task, TimeStep
+from spo.types import Array, DiscreteActions, Environment, Starts, Task, TimeStep
 
 
 class CountingState(NamedTuple):
@@ -99,6 +100,34 @@ def test_a_wrapper_renders_the_wrapped_environment():
     env = episode_limit(tiny("chain").train, 3)
     state, _ = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(env.render(state), tiny("chain").train.render(state.inner))
+
+
+def test_a_limit_keeps_the_starts_that_can_be_chosen():
+    plain = counting(end=9)
+
+    def start(key, number):
+        state, timestep = plain.reset(key)
+        return state._replace(count=number), timestep
+
+    env = episode_limit(plain._replace(starts=Starts("Count", 0, 5, start)), 2)
+    state, timestep = env.starts.reset(jax.random.key(0), jnp.int32(4))
+    assert (env.starts.label, env.starts.high, int(state.inner.count)) == ("Count", 5, 4)
+    for truncated in (False, True):
+        state, timestep = env.step(jax.random.key(1), state, jnp.int32(1))
+        assert bool(timestep.truncated) == truncated
+
+
+def test_a_chosen_start_gets_the_mask_that_the_environment_leaves_out():
+    plain = counting(end=9)
+
+    def start(key, number):
+        state, timestep = plain.reset(key)
+        return state._replace(count=number), timestep._replace(action_mask=None)
+
+    env = plain._replace(starts=Starts("Count", 0, 5, start))
+    env = with_masks(Task(env, env, env)).evaluation
+    _, timestep = env.starts.reset(jax.random.key(0), jnp.int32(4))
+    np.testing.assert_array_equal(timestep.action_mask, [True, True])
 
 
 def test_a_wrapped_task_keeps_the_states_of_its_roles_interchangeable():

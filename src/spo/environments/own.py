@@ -13,7 +13,18 @@ import jax.numpy as jnp
 from spo.checks import check_arguments
 from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
 from spo.quoting import quote
-from spo.types import Action, ActionSpec, DiscreteActions, Environment, PRNGKey, State, Task, TimeStep
+from spo.types import (
+    Action,
+    ActionSpec,
+    Array,
+    DiscreteActions,
+    Environment,
+    Integer,
+    PRNGKey,
+    State,
+    Task,
+    TimeStep,
+)
 
 # --- Names ------------------------------------------------------------------------------------------------------------
 
@@ -156,7 +167,16 @@ def _with_masks(environment: Environment) -> Environment:
         state, timestep = make_next(key, state, action)
         return state, fill_mask(timestep, spec)
 
-    return environment._replace(reset=reset, step=step)
+    starts = environment.starts
+    if starts is not None:
+        make_chosen = starts.reset
+
+        def start(key: PRNGKey, number: Integer[Array, ""]) -> tuple[State, TimeStep]:
+            state, timestep = make_chosen(key, number)
+            return state, fill_mask(timestep, spec)
+
+        starts = starts._replace(reset=start)
+    return environment._replace(reset=reset, step=step, starts=starts)
 
 
 def fill_mask(timestep: TimeStep, action_spec: ActionSpec) -> TimeStep:

@@ -29,9 +29,11 @@ def episode_limit(env: Environment, limit: int) -> Environment:
     if limit < 1:
         raise ValueError(f"An episode needs at least one step, got limit={limit}: give a limit of 1 or more.")
 
-    def reset(key: PRNGKey) -> tuple[EpisodeLimitState, TimeStep]:
-        inner, timestep = env.reset(key)
+    def begin(inner: State, timestep: TimeStep) -> tuple[EpisodeLimitState, TimeStep]:
         return EpisodeLimitState(inner, jnp.zeros((), jnp.int32)), timestep
+
+    def reset(key: PRNGKey) -> tuple[EpisodeLimitState, TimeStep]:
+        return begin(*env.reset(key))
 
     def step(key: PRNGKey, state: EpisodeLimitState, action: Action) -> tuple[EpisodeLimitState, TimeStep]:
         inner, timestep = env.step(key, state.inner, action)
@@ -39,12 +41,15 @@ def episode_limit(env: Environment, limit: int) -> Environment:
         truncated = (timestep.truncated | (steps >= limit)) & ~timestep.terminated
         return EpisodeLimitState(inner, steps), timestep._replace(truncated=truncated)
 
-    draw = env.render
+    draw, starts = env.render, env.starts
 
     def render(state: EpisodeLimitState) -> Any:
         return None if draw is None else draw(state.inner)
 
-    return env._replace(reset=reset, step=step, render=None if draw is None else render, starts=None)
+    if starts is not None:
+        start = starts.reset
+        starts = starts._replace(reset=lambda key, number: begin(*start(key, number)))
+    return env._replace(reset=reset, step=step, render=None if draw is None else render, starts=starts)
 
 
 # --- Restart after the end of an episode -----------------------------------------------------------------------------
