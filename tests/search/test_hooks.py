@@ -361,6 +361,9 @@ def test_a_search_can_be_drawn():
     figure.savefig(io.BytesIO(), format="svg")
     with pytest.raises(ValueError, match="with_ancestry=True"):
         spo.search.draw_ancestry(output._replace(ancestry=None))
+    for root in (len(output.value), -1):
+        with pytest.raises(ValueError, match=f"root must be an index from 0 to {len(output.value) - 1}, got {root}"):
+            spo.search.draw_ancestry(output, root)
 
 
 def test_a_search_over_continuous_actions_can_be_drawn():

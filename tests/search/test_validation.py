@@ -115,6 +115,12 @@ def test_model_output(change, sentence):
         search(model=lambda *args: model_fn(*args)._replace(**change))
 
 
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_model_that_returns_something_else():
+    with pytest.raises(ValueError, match="the result of model_fn must be of type ModelOutput, got tuple"):
+        search(model=lambda key, state, action: (state, action))
+
+
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), jnp.array([1.0, 0.0, 1.0])])
 def test_temperature_where_it_can_be_seen(temperature):
     with pytest.raises(ValueError, match="temperature must be positive"):
@@ -374,6 +380,16 @@ def test_checked_takes_a_policy_with_everything_bound():
     error, output = jax.jit(spo.search.checked(run))(KEY)
     error.throw()
     assert np.all(output.diagnostics.valid)
+
+
+def test_checked_takes_a_function_that_binds_the_temperature_itself():
+    def run(temperature_of_root):
+        return search(temperature=temperature_of_root)
+
+    checked = jax.jit(spo.search.checked(run))
+    checked(jnp.float32(1.0))[0].throw()
+    with pytest.raises(Exception, match="the search of root 0 met a NaN"):
+        checked(jnp.float32(-1.0))[0].throw()
 
 
 def test_checked_takes_a_temperature_function():

@@ -34,6 +34,9 @@ def draw_ancestry(output: SearchOutput, root: int = 0, action_names: Sequence[st
     """
     if output.ancestry is None:
         raise ValueError("There is no ancestry to draw: call search with with_ancestry=True.")
+    num_roots = len(output.value)
+    if not 0 <= root < num_roots:  # JAX would use the nearest valid index
+        raise ValueError(f"root must be an index from 0 to {num_roots - 1}, got {root}.")
     tree = _read_tree(output, root)
     figure, axes = _new_figure(tree)
     _draw_resamples(axes, tree)

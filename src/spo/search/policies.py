@@ -158,9 +158,10 @@ def check_dirichlet(fraction: float, alpha: float) -> None:
 
 
 def checked(search_fn: Callable[..., Any]) -> Callable[..., tuple[checkify.Error, Any]]:
-    """Adds checks of array values to `search` or `smc_policy`, by `jax.experimental.checkify`. They work under `jit`.
+    """Adds checks of array values to `search`, `smc_policy`, or a function that returns the output of one of them.
 
-    The returned function takes the same arguments and returns `(error, output)`. `error.throw()` raises the error.
+    The checks are those of `jax.experimental.checkify`, which work under `jit`. The returned function takes the same
+    arguments and returns `(error, output)`. `error.throw()` raises the error.
 
         error, output = jax.jit(spo.search.checked(policy))(...)
         error.throw()
@@ -170,8 +171,9 @@ def checked(search_fn: Callable[..., Any]) -> Callable[..., tuple[checkify.Error
     def with_checks(*args: Any, **kwargs: Any) -> Any:
         # Arguments may also be bound by functools.partial.
         bound = getattr(search_fn, "keywords", {}) | kwargs
-        # Values of a temperature function that are not positive make roots invalid, which is checked below.
-        if not callable(bound["temperature"]):
+        # Values that are not positive make roots invalid, which is checked below. So a temperature function needs no
+        # check here, nor a temperature that `search_fn` does not take as an argument.
+        if "temperature" in bound and not callable(bound["temperature"]):
             temperature = jnp.asarray(bound["temperature"])
             smallest = jnp.min(temperature)
             checkify.check(jnp.all(temperature > 0), "temperature must be positive, got {smallest}.", smallest=smallest)

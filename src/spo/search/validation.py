@@ -128,7 +128,8 @@ def check_temperature(temperature: Any, num_roots: int) -> Float[Array, " B"]:
 
 
 def check_model_output(model: ModelOutput, particles: Particles) -> None:
-    """Checks that the model returns the structure, shapes and dtypes of its inputs."""
+    """Checks that the model returns a `ModelOutput` with the structure, shapes and dtypes of its inputs."""
+    check_type("the result of model_fn", model, ModelOutput)
     _check_same_layout("the state that model_fn returns", model.state, "root.state", particles.state)
     _check_same_layout("the prior that model_fn returns", model.prior, "root.prior", particles.prior)
     for name in ("value", "reward", "discount", "ended"):
