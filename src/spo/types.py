@@ -2,9 +2,10 @@
 
 Shape legend, used in annotations and docstrings throughout:
 
-    B  batch: roots of a search, environments    N  particles per root
+    B  batch: roots of a search, states          N  particles per root
     H  search horizon                            A  discrete actions
     T  time steps of a rollout                   D  dimensions of a continuous action
+    E  environments of one device                M  outcomes of a step with chance
 
 It is the bottom layer: it imports no other module of the package.
 """

@@ -74,7 +74,7 @@ class Experiment:
     config: Any = field(default_factory=SPOConfig)
     """Hyperparameters of the algorithm."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Sizes of the network."""
+    """Kind and sizes of the network."""
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     """Scaling of observations and rewards."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
