@@ -90,7 +90,7 @@ def test_a_command_can_be_started_again_as_it_is(capsys, monkeypatch, tmp_path):
     experiment = dataclasses.replace(presets.get("default"), steps=64)
     assert calls == [(experiment, False, file), (experiment, True, None)]
     result = spo_command(capsys, "train", "--resume", "auto")
-    assert (result.code, "auto holds no run" in result.err) == (2, True)
+    assert (result.code, "--resume auto needs the folder of the run: add --run FOLDER" in result.err) == (2, True)
 
 
 def test_one_of_several_processes_joins_the_others_before_it_trains(capsys, monkeypatch, tmp_path):

@@ -23,7 +23,9 @@ def train(*arguments: str) -> None:
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = options.find_value(arguments, "--resume")
-    is_automatic = resume == AUTO and options.find_value(arguments, "--run") is not None
+    is_automatic = resume == AUTO
+    if is_automatic and options.find_value(arguments, "--run") is None:
+        raise ValueError("--resume auto needs the folder of the run: add --run FOLDER, or write --resume FOLDER.")
     if is_automatic:  # the settings are those of the command line in any case
         resume, arguments = None, _without_resume(arguments)
     start = configuration.start_experiment(arguments, preset, resume)
