@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.environments.wrappers import auto_reset
+from spo.keys import numbered_keys
 from spo.types import (
     DEVICE_AXIS,
     Action,
@@ -18,6 +19,7 @@ from spo.types import (
     Metrics,
     Observation,
     PRNGKey,
+    PRNGKeys,
     PyTree,
     State,
     TimeStep,
@@ -77,12 +79,14 @@ def rollout(
     num_envs = worker.episode_length.shape[0]
     names: list[str] = []  # of the metrics, known once a step is traced
 
-    def step(worker: Worker, noise: tuple[Array, ...]) -> tuple[Worker, tuple[Experience, Float[Array, "M E"]]]:
-        key, key_decide, key_step = jax.random.split(worker.key, 3)
+    def step(
+        worker: Worker, inputs: tuple[PRNGKeys, tuple[Array, ...]]
+    ) -> tuple[Worker, tuple[Experience, Float[Array, "M E"]]]:
+        (key_decide, key_step), noise = inputs
         with jax.named_scope("decide"):
             action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *noise)
         with jax.named_scope("environment"):
-            env_state, outcome = step_and_reset(jax.random.split(key_step, num_envs), worker.env_state, action)
+            env_state, outcome = step_and_reset(numbered_keys(key_step, (num_envs,)), worker.env_state, action)
         reached = outcome.timestep
         experience = Experience(
             observation=worker.timestep.observation,
@@ -100,13 +104,14 @@ def rollout(
             timestep=outcome.next,
             episode_return=jnp.where(reached.ended, 0.0, episode_return),
             episode_length=jnp.where(reached.ended, 0, episode_length),
-            key=key,
         )
         metrics = metrics | _finished_episodes(reached, episode_return, episode_length)
         names[:] = sorted(metrics)
         return worker, (experience, _stack_metrics([metrics[name] for name in names], num_envs))
 
-    worker, (experience, rows) = jax.lax.scan(step, worker, noise, length=length)
+    key, key_steps = jax.random.split(worker.key)
+    inputs = (jax.random.split(key_steps, (length, 2)), noise)
+    worker, (experience, rows) = jax.lax.scan(step, worker._replace(key=key), inputs)
     if worker.recorder is not None:
         worker = worker._replace(recorder=worker.recorder.include(experience))
     sums = dict(zip(names, jnp.sum(rows, axis=(0, 2)), strict=True))

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Integer, Key, PRNGKeyArray, PyTree, Sc
 
 #: A key made by `jax.random.key`, or the raw `uint32[2]` made by `jax.random.PRNGKey`.
 PRNGKey: TypeAlias = PRNGKeyArray | UInt32[Array, "2"]
+#: An array of keys.
+PRNGKeys: TypeAlias = Key[Array, "*shape"] | UInt32[Array, "*shape words"]
 
 State: TypeAlias = PyTree[Array]
 Observation: TypeAlias = PyTree[Array]
@@ -154,6 +156,7 @@ __all__ = [
     "Metrics",
     "Observation",
     "PRNGKey",
+    "PRNGKeys",
     "PyTree",
     "Scalar",
     "ScalarLike",

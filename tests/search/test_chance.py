@@ -16,6 +16,7 @@ from oracles import enumeration
 from search.test_exact import HORIZON, MAX_Z, MDP, ROOT_STATES, TEMPERATURES, assert_posterior_is_right
 from spo.algorithms.planning import PlanningConfig, SearchConfig, make_over_chance, make_planner
 from spo.environments.tiny import tiny
+from spo.keys import numbered_keys
 from spo.networks import make_network
 from spo.networks.config import NetworkConfig, make_architecture
 from spo.search import ModelOutput, Resampling, Root, chance, readouts
@@ -349,7 +350,7 @@ def test_a_particle_alone_is_scored_by_the_mean_of_its_own_outcomes():
     state, action = jnp.full((1, 1), jnp.nan), jnp.ones((1, 1), jnp.int32)
     shared = chance.shared(EVEN.model_fn, 8).step(jax.random.key(0), state, action)
     sampled = chance.sampled(EVEN.model_fn, 8)(
-        jax.random.split(jax.random.key(0), (1, 1))[0, 0], state[0, 0], action[0, 0]
+        numbered_keys(jax.random.key(0), (1, 1))[0, 0], state[0, 0], action[0, 0]
     )
     assert shared.expected.mean[0, 0] == sampled.expected.mean
     assert abs(shared.expected.mean[0, 0]) < 1  # neither all won nor all lost

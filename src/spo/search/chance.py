@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spo.keys import numbered_keys
 from spo.search.base import Expected, ModelFn, ModelOutput
 from spo.search.batches import equal_pairs, over_particles
 from spo.search.smc import BatchedModel
@@ -72,7 +73,7 @@ def shared(model_fn: ModelFn, num_outcomes: int = 1) -> BatchedModel:
 
     def step(key: PRNGKey, state: State, action: Action) -> ModelOutput:
         shape = jax.tree.leaves(action)[0].shape[:2]
-        output, targets = over_particles(draw)(jax.random.split(key, shape), state, action)
+        output, targets = over_particles(draw)(numbered_keys(key, shape), state, action)
         means = jax.vmap(_mean_over_equal)((state, action), jnp.mean(targets, axis=2))
         return output._replace(expected=Expected(means, jnp.zeros_like(means)))
 

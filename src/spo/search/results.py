@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from spo.keys import numbered_keys
 from spo.search import diagnostics, readouts, weighting
 from spo.search.base import Ancestry, Diagnostics, Particles, ReadoutInputs, RootSamples, SearchOutput
 from spo.search.batches import nan_unless, normalise, take
@@ -26,7 +27,7 @@ def read_out(
     valid = jnp.all(jnp.isfinite(weights), axis=1)
     weights = nan_unless(valid[:, None], weights)
     read_actions = take(samples.actions, root_index)  # line 13
-    picked = jax.vmap(jax.random.categorical)(jax.random.split(key, num_roots), jnp.log(weights))
+    picked = jax.vmap(jax.random.categorical)(numbered_keys(key, (num_roots,)), jnp.log(weights))
     num_actions = functions.distribution.num_actions(particles.prior)
     if num_actions is None:
         action_weights = None

@@ -24,6 +24,7 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
+from spo.keys import numbered_keys
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     ModelFn,
@@ -51,7 +52,7 @@ from spo.search.batches import (
 from spo.search.resampling import Resampling
 from spo.search.results import read_out
 from spo.search.state import Functions, Lineage, Loop, Record
-from spo.types import Action, Array, Bool, Float, Integer, PRNGKey
+from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 
 
 def search(
@@ -153,12 +154,12 @@ def _draw_root_actions(
     log_weights = jnp.zeros((num_roots, num_particles), temperature.dtype)
     if proposal.root_fn is not None:
         draw = jax.vmap(proposal.root_fn, in_axes=(0, 0, None))
-        actions, log_weights = draw(jax.random.split(key, num_roots), root, num_particles)
+        actions, log_weights = draw(numbered_keys(key, (num_roots,)), root, num_particles)
         log_weights = log_weights.astype(temperature.dtype)
     elif proposal.step_fn is not None:
         actions, log_weights = _propose(key, depth, _spread_root(root, log_weights), temperature, functions)
     else:
-        keys = jax.random.split(key, (num_roots, num_particles))
+        keys = numbered_keys(key, (num_roots, num_particles))
         actions = jax.vmap(jax.vmap(functions.distribution.sample, in_axes=(0, None)))(keys, first_proposal)
     valid = jax.vmap(functions.distribution.is_valid)(first_proposal)
     return RootSamples(actions, nan_unless(valid[:, None], log_weights))
@@ -222,10 +223,10 @@ def _run_depths(
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
 
-    def step(loop: Loop, depth_and_key: tuple[Array, PRNGKey]) -> tuple[Loop, Record]:
-        return _step(*depth_and_key, loop, root_actions, functions)
+    def step(loop: Loop, depth_and_keys: tuple[Array, PRNGKeys]) -> tuple[Loop, Record]:
+        return _step(*depth_and_keys, loop, root_actions, functions)
 
-    def step_block(loop: Loop, inputs: tuple[Array, Array, PRNGKey]) -> tuple[Loop, Record]:
+    def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
         depths, step_keys, key = inputs
         loop, records = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
         last = jax.tree.map(lambda x: x[-1], records)  # the resample changes two of its diagnostics
@@ -233,7 +234,7 @@ def _run_depths(
         return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), records, last)
 
     # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
-    inputs = (np.arange(horizon, dtype=np.int32), jax.random.split(key_steps, horizon))
+    inputs = (np.arange(horizon, dtype=np.int32), jax.random.split(key_steps, (horizon, 2)))
     pieces = []
     if num_blocks > 0:
         blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
@@ -246,10 +247,10 @@ def _run_depths(
 
 
 def _step(
-    depth: Integer[Array, ""], key: PRNGKey, loop: Loop, root_actions: Action, functions: Functions
+    depth: Integer[Array, ""], keys: PRNGKeys, loop: Loop, root_actions: Action, functions: Functions
 ) -> tuple[Loop, Record]:
     """One depth: draws actions (line 4), steps the model (lines 5 and 6), updates the weights (line 7)."""
-    key_action, key_model = jax.random.split(key)
+    key_action, key_model = keys
     before = loop.particles
     temperature = functions.temperature_fn(depth, before.log_weights)
     # Drawn after the resample of the depth above, so that copies of one ancestor separate here (departure 5: the
@@ -315,7 +316,7 @@ def _propose(
         temperature=jnp.broadcast_to(temperature[:, None], shape),
         log_weight=particles.log_weights,
     )
-    action, log_weight = over_particles(functions.propose_fn)(jax.random.split(key, shape), node)
+    action, log_weight = over_particles(functions.propose_fn)(numbered_keys(key, shape), node)
     return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
 
 
@@ -407,7 +408,7 @@ def _resample_particles(
     """Redraws the particles of the roots that are due: one gather over everything that a particle owns."""
     num_roots, num_particles = particles.log_weights.shape
     with jax.named_scope("resample"):
-        ancestors, log_weights = jax.vmap(rule)(jax.random.split(key, num_roots), particles)
+        ancestors, log_weights = jax.vmap(rule)(numbered_keys(key, (num_roots,)), particles)
     # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
     nan_if_invalid = 0.0 * jnp.sum(normalise(particles.log_weights), axis=1, keepdims=True)
     log_weights = log_weights.astype(nan_if_invalid.dtype) + nan_if_invalid
@@ -454,6 +455,6 @@ def _over_roots_and_particles(model_fn: ModelFn | BatchedModel) -> Callable[[PRN
 
     def step(key: PRNGKey, state: Any, action: Action) -> ModelOutput:
         shape = jax.tree.leaves(action)[0].shape[:2]
-        return over_particles(model_fn)(jax.random.split(key, shape), state, action)
+        return over_particles(model_fn)(numbered_keys(key, shape), state, action)
 
     return step

@@ -1,0 +1,26 @@
+"""Random keys for batches."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from spo.types import PRNGKey, PRNGKeys
+
+
+def numbered_keys(key: PRNGKey, shape: tuple[int, ...]) -> PRNGKeys:
+    """Returns different keys, an array of the given shape: the key plus 0, 1, 2, ...
+
+    On a GPU, a kernel that draws from such keys adds the numbers itself. `jax.random.split` hashes them in a kernel of
+    its own. Keys of Threefry may be consecutive numbers (Salmon et al., 2011). Other generators get keys by `split`.
+
+    Do not number the returned keys again: those of neighbours would be the same. Split them.
+    """
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    generator = str(jax.random.key_impl(key)) if typed else jax.config.jax_default_prng_impl  # type: ignore[attr-defined]
+    if generator != "threefry2x32":
+        return jax.random.split(key, shape)
+    first, second = jax.random.key_data(key) if typed else key
+    numbers = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+    words = jnp.stack([jnp.broadcast_to(first, shape), second + numbers], axis=-1)
+    return jax.random.wrap_key_data(words, impl=generator) if typed else words
