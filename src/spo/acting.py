@@ -77,11 +77,9 @@ def rollout(
     """
     step_and_reset = jax.vmap(auto_reset(environment))
     num_envs = worker.episode_length.shape[0]
-    names: list[str] = []  # of the metrics, known once a step is traced
+    shapes: list[Any] = []  # of experience and metrics, known once a step is traced
 
-    def step(
-        worker: Worker, inputs: tuple[PRNGKeys, tuple[Array, ...]]
-    ) -> tuple[Worker, tuple[Experience, Float[Array, "M E"]]]:
+    def step(worker: Worker, inputs: tuple[PRNGKeys, tuple[Array, ...]]) -> tuple[Worker, dict[str, Array]]:
         (key_decide, key_step), noise = inputs
         with jax.named_scope("decide"):
             action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *noise)
@@ -106,15 +104,17 @@ def rollout(
             episode_length=jnp.where(reached.ended, 0, episode_length),
         )
         metrics = metrics | _finished_episodes(reached, episode_return, episode_length)
-        names[:] = sorted(metrics)
-        return worker, (experience, _stack_metrics([metrics[name] for name in names], num_envs))
+        results = (experience, {name: _row(metric, num_envs) for name, metric in metrics.items()})
+        shapes[:] = [jax.eval_shape(lambda: results)]
+        return worker, stack_alike(results)
 
     key, key_steps = jax.random.split(worker.key)
     inputs = (jax.random.split(key_steps, (length, 2)), noise)
-    worker, (experience, rows) = jax.lax.scan(step, worker._replace(key=key), inputs)
+    worker, stacks = jax.lax.scan(step, worker._replace(key=key), inputs)
+    experience, rows = unstack_alike(stacks, shapes[0])
     if worker.recorder is not None:
         worker = worker._replace(recorder=worker.recorder.include(experience))
-    sums = dict(zip(names, jnp.sum(rows, axis=(0, 2)), strict=True))
+    sums = dict(zip(rows, jnp.sum(jnp.stack(list(rows.values())), axis=(1, 2)), strict=True))
     return (
         worker,
         experience,
@@ -134,14 +134,27 @@ def _finished_episodes(
     return ended | {"episode/count": reached.ended}
 
 
-def _stack_metrics(metrics: list[Array], num_envs: int) -> Float[Array, "M E"]:
-    """Returns a row of numbers for each metric. One array instead of many: a loop stores it by one kernel."""
+def _row(metric: Array, num_envs: int) -> Float[Array, " E"]:
+    metric = jnp.asarray(metric, jnp.float32)
+    return metric if metric.shape == (num_envs,) else jnp.broadcast_to(jnp.mean(metric), (num_envs,))
 
-    def row(metric: Array) -> Float[Array, " E"]:
-        metric = jnp.asarray(metric, jnp.float32)
-        return metric if metric.shape == (num_envs,) else jnp.broadcast_to(jnp.mean(metric), (num_envs,))
 
-    return jnp.stack([row(metric) for metric in metrics])
+def stack_alike(tree: PyTree[Array]) -> dict[str, Array]:
+    """Returns the leaves, those of one shape and data type as one array: a loop stores each array by one kernel."""
+    groups: dict[str, list[Array]] = {}
+    for leaf in jax.tree.leaves(tree):
+        groups.setdefault(_kind(leaf), []).append(leaf)
+    return {kind: jnp.stack(group) for kind, group in groups.items()}
+
+
+def unstack_alike(stacks: dict[str, Array], like: PyTree) -> PyTree[Array]:
+    """Returns the trees of all steps of a loop that returned `stack_alike(tree)`. `like` has the shapes of one tree."""
+    parts = {kind: iter(jnp.moveaxis(stack, 1, 0)) for kind, stack in stacks.items()}
+    return jax.tree.map(lambda leaf: next(parts[_kind(leaf)]), like)
+
+
+def _kind(leaf: Any) -> str:
+    return f"{leaf.dtype}{leaf.shape}"
 
 
 def blank_experience(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.acting import init_worker, rollout
+from spo.acting import init_worker, rollout, stack_alike, unstack_alike
 from spo.algorithms.base import per_device, vmap_over
 from spo.algorithms.minibatches import values_over_time
 from spo.algorithms.updates import adam, run_updates
@@ -126,3 +126,24 @@ def test_metrics_of_a_rollout_are_means_and_those_of_episodes_sums_over_devices(
     assert set(expected) <= set(metrics)
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], [value] * 2, rtol=1e-6, err_msg=name)
+
+
+def test_leaves_of_one_shape_and_type_are_stored_as_one_array():
+    """Three arrays for five leaves, one of which has the shape of two others and another type."""
+
+    def make(step: jax.Array) -> dict:
+        row = jnp.arange(3.0) + 10 * step
+        return {
+            "z": row,
+            "pair": (row + 1, jnp.arange(3) + step),
+            "a": {"matrix": row[:, None] * row[None, :]},
+            "b": row + 2,
+        }
+
+    def scanned(step: jax.Array, _: None) -> tuple[jax.Array, dict]:
+        return step + 1, stack_alike(make(step))
+
+    _, stacks = jax.lax.scan(scanned, jnp.int32(0), length=4)
+    assert len(stacks) == 3
+    stored = unstack_alike(stacks, jax.eval_shape(make, jnp.int32(0)))
+    jax.tree.map(np.testing.assert_array_equal, stored, jax.vmap(make)(jnp.arange(4)))
