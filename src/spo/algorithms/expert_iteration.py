@@ -32,7 +32,7 @@ from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_rep
 from spo.algorithms.tree_search import TreeLibrary, TreeSearchOutput, tree_search_metrics
 from spo.algorithms.updates import actor_critic_optimiser, gradient_step, run_updates
 from spo.checks import Multiplicity, NonNegativeFloat, PositiveOrInfinite, UnitInterval
-from spo.networks import ActorCritic, ActorCriticParams
+from spo.networks import ActorCritic, ActorCriticParams, round_as_read
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, State, TimeStep
 
 
@@ -84,6 +84,7 @@ def make_expert_iteration(
     optimiser = actor_critic_optimiser(rate, rate, config.max_grad_norm)
     plan_fn = functools.partial(plan, setting.task.model, network, search_fn)
     decide_fn = functools.partial(decide, plan_fn, network)
+    round_fn = functools.partial(round_as_read, network, train.observation_spec, train.action_spec)
     loss_fn = functools.partial(
         loss,
         network=network,
@@ -100,7 +101,7 @@ def make_expert_iteration(
 
     return Algorithm(
         init=init,
-        step=functools.partial(step, workers, decide_fn, update_fn, setting.skip_nonfinite_updates),
+        step=functools.partial(step, workers, round_fn, decide_fn, update_fn, setting.skip_nonfinite_updates),
         act=functools.partial(act, plan_fn, network),
         value=lambda learner, _key, timestep: critic_values(network, learner.params, timestep),
         env_steps_per_iteration=config.num_envs * config.rollout_length,
@@ -117,6 +118,7 @@ def make_expert_iteration(
 
 def step(
     workers: ReplayWorkerFns,
+    round_fn: Callable[[ActorCriticParams], ActorCriticParams],
     decide_fn: Callable[..., tuple[Action, Plan, Metrics]],
     update_fn: Callable[..., tuple[Learner, Metrics]],
     skip_nonfinite: bool,
@@ -125,7 +127,8 @@ def step(
     """Runs one iteration: acts by search, then learns from the replay buffer."""
     learner, worker = state
     key_rollout, key_batches = jax.random.split(worker.acting.key)
-    worker, rollout_metrics = workers.collect(worker, key_rollout, functools.partial(decide_fn, learner))
+    decide_now = functools.partial(decide_fn, learner._replace(params=round_fn(learner.params)))
+    worker, rollout_metrics = workers.collect(worker, key_rollout, decide_now)
     batches = workers.sample(worker, key_batches)
     learner, update_metrics = run_updates(update_fn, learner, batches, skip_nonfinite=skip_nonfinite)
     return TrainState(learner, worker), rollout_metrics | update_metrics

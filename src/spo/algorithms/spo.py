@@ -39,7 +39,7 @@ from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_rep
 from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
 from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, run_updates, total_updates
 from spo.checks import NonNegativeFloat, PositiveOrInfinite, UnitInterval
-from spo.networks import ActorCritic, ActorCriticParams, evaluate_both_ends, make_network
+from spo.networks import ActorCritic, ActorCriticParams, evaluate_both_ends, make_network, round_as_read
 from spo.types import Action, Array, Float, Metrics, PRNGKey, State, TimeStep
 
 
@@ -101,6 +101,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     optimiser = actor_critic_optimiser(rate, rate, max_norm, decay_updates=decay_updates)
     dual_optimiser = adam(config.dual_learning_rate, max_norm)
     decide_fn = functools.partial(decide, planner)
+    round_fn = functools.partial(round_as_read, network, train.observation_spec, action_spec)
     loss_fn = functools.partial(
         loss,
         network=network,
@@ -123,7 +124,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
     model_steps = config.search.model_steps
     return Algorithm(
         init=init,
-        step=functools.partial(step, workers, decide_fn, update_fn, config.old_policy, skip_nonfinite),
+        step=functools.partial(step, workers, round_fn, decide_fn, update_fn, config.old_policy, skip_nonfinite),
         act=functools.partial(act, planner),
         value=lambda learner, _key, timestep: critic_values(network, learner.params, timestep),
         env_steps_per_iteration=env_steps,
@@ -141,6 +142,7 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
 
 def step(
     workers: ReplayWorkerFns,
+    round_fn: Callable[[ActorCriticParams], ActorCriticParams],
     decide_fn: Callable[..., tuple[Action, Plan, Metrics]],
     update_fn: Callable[..., tuple[Learner, Metrics]],
     old_policy: str,
@@ -151,7 +153,7 @@ def step(
     learner, worker = state
     key_rollout, key_noise, key_batches = jax.random.split(worker.acting.key, 3)
     # E-step (lines 5-15): act by search in all environments (`spo.acting.rollout`) and store the results in the buffer.
-    decide_now = functools.partial(decide_fn, learner)
+    decide_now = functools.partial(decide_fn, learner._replace(params=round_fn(learner.params)))
     worker, rollout_metrics = workers.collect(worker, key_rollout, decide_now, key_noise)
     # M-step (lines 16-27): one update for each batch from the buffer.
     batches = workers.sample(worker, key_batches)

@@ -20,6 +20,7 @@ from spo.networks.architectures import (
 )
 from spo.networks.contract import ActorCritic, ActorCriticParams, Networks, QNetwork
 from spo.networks.q_network import make_q_network
+from spo.networks.rounding import round_as_read
 
 __all__ = [
     "ActorCritic",
@@ -36,6 +37,7 @@ __all__ = [
     "make_q_network",
     "mlp_architecture",
     "paper_architecture",
+    "round_as_read",
     "separate_torsos",
     "shared_torso",
 ]
