@@ -86,6 +86,22 @@ def test_the_slope_keeps_its_digits_at_any_temperature_and_offset(temperature, o
     )
 
 
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+def test_the_best_action_may_be_improbable(temperature):
+    """Its share of the sum, exp(-200), is below the smallest float32. An impossible action does not count."""
+    log_prior, advantages = np.array([-200.0, -0.5, -1.0, -np.inf]), np.array([1.0, -3.0, -2.0, 50.0])
+
+    def printed(temperature):
+        return temperature * (0.3 + special.logsumexp(log_prior + advantages / temperature))
+
+    arguments = (jnp.asarray(advantages, jnp.float32), 0.3, jnp.asarray(log_prior, jnp.float32))
+    value, slope = jax.value_and_grad(temperature_loss)(jnp.asarray(temperature), *arguments)
+    np.testing.assert_allclose(value, printed(temperature), rtol=1e-5)
+    step = 1e-5 * temperature
+    difference = (printed(temperature + step) - printed(temperature - step)) / (2 * step)
+    np.testing.assert_allclose(slope, difference, rtol=1e-4)
+
+
 def test_descending_the_dual_from_its_raw_variable_reaches_the_bound():
     bound, raw = 0.5, jnp.asarray(5.0)
     slope = jax.jit(jax.grad(lambda raw: mean_temperature_loss(positive_from_raw(raw), ADVANTAGES, bound)))

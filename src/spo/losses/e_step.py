@@ -35,12 +35,22 @@ def temperature_loss(
     divergence is ε. If no η reaches it (equal A_n, or ε ≥ log N), η falls towards 0. Only `temperature` receives a
     gradient.
     """
+    is_uniform = log_prior is None
     advantages, log_prior = jax.lax.stop_gradient((advantages, _log_prior(advantages, log_prior)))
+    constant = jax.lax.stop_gradient(temperature)
     # The best advantage is subtracted inside and added outside of η · (1/η). Otherwise the slope would be a difference
     # of two numbers of size A/η, and at a small η rounding would decide its sign. Impossible actions do not count.
     best = jnp.max(jnp.where(log_prior > -jnp.inf, advantages, -jnp.inf))
-    log_mean = jax.nn.logsumexp(log_prior + (advantages - best) / temperature)
-    return temperature * (kl_bound + log_mean) + best
+    scaled = (advantages - best) / constant
+    exponents = log_prior + scaled
+    # A uniform prior needs no shift: the largest exponent is −log N. With another, the best action may be improbable.
+    shift = 0.0 if is_uniform else jnp.max(exponents)
+    terms = jnp.exp(exponents - shift)
+    log_mean = jnp.log(jnp.sum(terms)) + shift
+    mean_scaled = jnp.sum(jnp.where(terms > 0, terms * scaled, 0.0)) / jnp.sum(terms)
+    # The slope in closed form: sums beside that of the value, where autodiff would read all samples twice more.
+    slope = kl_bound + log_mean - mean_scaled
+    return constant * (kl_bound + log_mean) + best + slope * (temperature - constant)
 
 
 def _log_prior(advantages: Float[Array, " N"], log_prior: Float[Array, " N"] | None) -> Float[Array, " N"]:
