@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from spo.algorithms.packing import move_average, pack, unpack
-from spo.algorithms.updates import actor_critic_optimiser, gradient_step, run_updates
+from spo.algorithms.packing import join, move_average, pack, split_joined, unpack
+from spo.algorithms.updates import actor_critic_optimiser, adam, clip_actor_and_critic, gradient_step, run_updates
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS
 
@@ -100,7 +100,7 @@ def test_moving_averages():
 
 
 def test_the_loop_packs_gradients_only():
-    """XLA cancels all other packing: per update, one concatenation for each network's gradient and one for metrics."""
+    """XLA cancels all other packing: an update concatenates each network's gradient, both of them, and the metrics."""
 
     def update(learner: Learner, scale: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
         return gradient_step(learner, lambda params: loss(params, scale), OPTIMISER)
@@ -111,4 +111,42 @@ def test_the_loop_packs_gradients_only():
     learner = jax.tree.map(lambda x: x[None], Learner(PARAMS, OPTIMISER.init(PARAMS)))
     text = jax.jit(jax.vmap(run, axis_name=DEVICE_AXIS)).lower(learner).compile().as_text()
     in_loop = [line for line in text.splitlines() if " concatenate(" in line and "/while/body/" in line]
-    assert len(in_loop) <= 3, "\n".join(in_loop)
+    assert len(in_loop) <= 4, "\n".join(in_loop)
+
+
+@pytest.mark.parametrize("scale", [0.1, 10.0], ids=["short", "long"])
+def test_actor_with_torso_and_critic_are_clipped_separately(scale: float):
+    """To the norms of `optax.clip_by_global_norm`, for networks and for their vectors."""
+    shared = PARAMS._replace(torso=network(2, 3))
+    gradients = jax.tree.map(lambda x: 0.1 * scale * x, shared)._replace(
+        critic=jax.tree.map(jnp.ones_like, PARAMS.critic)
+    )
+
+    def clip(tree: Any) -> Any:
+        return optax.clip_by_global_norm(2.0).update(tree, optax.EmptyState())[0]
+
+    torso, actor = clip((gradients.torso, gradients.actor))
+    expected = ActorCriticParams(torso, actor, clip(gradients.critic))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-6)
+    jax.tree.map(close, clip_actor_and_critic(gradients, 2.0), expected)
+    jax.tree.map(close, clip_actor_and_critic(pack(gradients), 2.0), pack(expected))
+
+
+def test_a_gradient_that_is_not_finite_spoils_its_own_group_only():
+    clipped = clip_actor_and_critic(PARAMS._replace(critic={"kernel": jnp.array([jnp.nan])}), 0.5)
+    assert np.all(np.isfinite(join(clipped.actor)))
+    assert np.isnan(join(clipped.critic)).all()
+
+
+def test_the_state_of_the_optimiser_is_that_of_two_optimisers():
+    """Clipping outside of them keeps the layout of checkpoints."""
+    pair = {name: adam(1e-2, 0.5) for name in ("actor", "critic")}
+    labels = ActorCriticParams(torso="actor", actor="actor", critic="critic")
+    expected = optax.multi_transform(pair, labels).init(PARAMS)
+    assert jax.tree.structure(OPTIMISER.init(PARAMS)) == jax.tree.structure(expected)
+
+
+def test_trees_are_joined_and_split():
+    joined = join(PARAMS)
+    assert joined.shape == (6 * 3 + 6 + 5 * 3 + 3,)
+    jax.tree.map(np.testing.assert_array_equal, split_joined(joined, like=PARAMS), PARAMS)

@@ -5,13 +5,14 @@ vector of its numbers: in parameters, in their moving averages and in the moment
 as it is. Checkpoints and exports contain networks, never vectors.
 """
 
+import itertools
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from spo.types import Array, PyTree
+from spo.types import Array, Float, PyTree
 
 
 def pack(tree: PyTree) -> PyTree:
@@ -35,6 +36,19 @@ def unpack(packed: PyTree, like: PyTree) -> PyTree:
         return _split(node, template) if _is_network(template) else node
 
     return jax.tree.map(to_network, like, packed, is_leaf=_is_network)
+
+
+def join(tree: PyTree[Array]) -> Float[Array, " P"]:
+    """Returns the numbers of all leaves as one vector."""
+    return jnp.concatenate([jnp.zeros(0), *[jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]])
+
+
+def split_joined(vector: Float[Array, " P"], like: PyTree[Array]) -> PyTree[Array]:
+    """Returns the tree whose numbers `vector` has: the inverse of `join`. `like` gives the shapes."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = list(itertools.accumulate(leaf.size for leaf in leaves))
+    parts = [vector[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)]
+    return jax.tree.unflatten(structure, parts)
 
 
 def move_average(average: PyTree[Array], params: PyTree[Array], rate: float) -> PyTree[Array]:

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from spo.algorithms.base import Setting
-from spo.algorithms.packing import pack, unpack
+from spo.algorithms.packing import join, pack, split_joined, unpack
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS, Array, Float, Metrics, PyTree
 
@@ -38,10 +39,41 @@ def actor_critic_optimiser(
 ) -> optax.GradientTransformation:
     """Returns one `adam` for the actor and one for the critic. A shared torso is trained with the actor's."""
     optimisers = {
-        "actor": adam(actor_learning_rate, max_grad_norm, decay_updates=decay_updates),
-        "critic": adam(critic_learning_rate, max_grad_norm, decay_updates=decay_updates),
+        "actor": adam(actor_learning_rate, None, decay_updates=decay_updates),
+        "critic": adam(critic_learning_rate, None, decay_updates=decay_updates),
     }
-    return optax.multi_transform(optimisers, ActorCriticParams(torso="actor", actor="actor", critic="critic"))
+    inner = optax.multi_transform(optimisers, ActorCriticParams(torso="actor", actor="actor", critic="critic"))
+
+    def update(gradients: ActorCriticParams, *state_and_params: Any) -> tuple[ActorCriticParams, optax.OptState]:
+        return inner.update(clip_actor_and_critic(gradients, max_grad_norm), *state_and_params)
+
+    return optax.GradientTransformation(inner.init, update)
+
+
+def clip_actor_and_critic(gradients: ActorCriticParams, max_norm: float) -> ActorCriticParams:
+    """Scales the gradients of actor and critic down to a norm, each if its own is larger. A torso is the actor's."""
+    norms = norms_of(_groups(gradients))
+
+    def clip(group: PyTree[Array], norm: Float[Array, ""]) -> PyTree[Array]:
+        return jax.tree.map(lambda x: jnp.where(norm < max_norm, x, x / norm * max_norm), group)
+
+    (torso, actor), critic = map(clip, _groups(gradients), norms)
+    return ActorCriticParams(torso, actor, critic)
+
+
+def _groups(gradients: PyTree[Array]) -> tuple[PyTree[Array], ...]:
+    """Returns the parts of a gradient that are clipped separately."""
+    if not isinstance(gradients, ActorCriticParams):
+        return (gradients,)
+    return (gradients.torso, gradients.actor), gradients.critic
+
+
+def norms_of(groups: tuple[PyTree[Array], ...]) -> Float[Array, " G"]:
+    """Returns the L2 norm of each group. A GPU computes one sum over the numbers of all groups faster than several."""
+    numbers, bounds = join(groups)[None, :], np.cumsum([0] + [join(group).size for group in groups])[:, None]
+    index = jnp.arange(numbers.size)[None, :]
+    in_group = (bounds[:-1] <= index) & (index < bounds[1:])
+    return jnp.sqrt(jnp.sum(jnp.where(in_group, numbers**2, 0.0), axis=1))
 
 
 def gradient_step(
@@ -59,8 +91,10 @@ def gradient_step(
     argnums = tuple(range(len(variables)))
     gradients, metrics = jax.grad(loss_fn, argnums, has_aux=True)(*variables)
     gradients, metrics = jax.lax.pmean((pack(gradients), metrics), DEVICE_AXIS)
-    metrics["gradient_norm"] = optax.tree.norm(gradients[0])
-    params, optimiser_state = _apply(optimiser, gradients[0], learner.optimiser, learner.params)
+    # Written to one array, from which norms and moments are computed. Without the barrier, each has its own copy.
+    gradient = split_joined(jax.lax.optimization_barrier(join(gradients[0])), like=gradients[0])
+    metrics["gradient_norm"] = jnp.linalg.norm(norms_of(_groups(gradient)))
+    params, optimiser_state = _apply(optimiser, gradient, learner.optimiser, learner.params)
     learner = learner._replace(params=params, optimiser=optimiser_state)
     if dual_optimiser is not None:
         duals, dual_state = _apply(dual_optimiser, gradients[1], learner.dual_optimiser, learner.duals)
