@@ -18,7 +18,8 @@ from spo.networks import (
     mlp_architecture,
     paper_architecture,
 )
-from spo.networks.torsos import MLP, CubeTorso, ResNet
+from spo.networks.heads import GaussianHead
+from spo.networks.torsos import MLP, CubeTorso, ResNet, dense
 from spo.types import ContinuousActions, DiscreteActions
 
 KEY = jax.random.key(11)
@@ -322,7 +323,7 @@ def test_dtype_is_that_of_the_computation_only(name):
 
     # Everything runs in bfloat16, with two exceptions: the outputs (logits or mean and scale, and the value), and
     # products of parameters only (the cube's embedding times its first layer).
-    num_in_float32 = {"brax": 3, "cube": 3}.get(name, 2)
+    num_in_float32 = {"cube": 3}.get(name, 2)
     types = Counter(str(e.invars[0].aval.dtype) for e in products(network.both, params, observation, None))
     assert types["float32"] == num_in_float32
     assert types["bfloat16"] == sum(types.values()) - num_in_float32 > 0
@@ -387,3 +388,21 @@ def test_raw_keys_are_accepted():
     typed = network.init(jax.random.key(0), spec)
     raw = network.init(jax.random.PRNGKey(0), spec)
     jax.tree.map(np.testing.assert_array_equal, typed, raw)
+
+
+def test_a_gaussian_head_is_two_linear_layers():
+    """Names, initial values and outputs are those of two layers, which the head computes as one product."""
+
+    class TwoLayers(nn.Module):
+        @nn.compact
+        def __call__(self, features: jax.Array) -> Gaussian:
+            bias = float(np.log(np.expm1(0.7 - 1e-3)))
+            mean = dense(3, 0.01, jnp.float32, name="mean")(features)
+            raw_scale = dense(3, 0.01, jnp.float32, bias=bias, name="raw_scale")(features)
+            return Gaussian(mean, nn.softplus(raw_scale) + 1e-3)
+
+    features = jax.random.normal(KEY, (5,))
+    expected, variables = TwoLayers().init_with_output(KEY, features)
+    output, own_variables = GaussianHead(3).init_with_output(KEY, features)
+    jax.tree.map(np.testing.assert_array_equal, own_variables, variables)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), output, expected)

@@ -40,6 +40,18 @@ class CategoricalHead(nn.Module):
         return logits if action_mask is None else masked_logits(logits, action_mask)
 
 
+class Weights(nn.Module):
+    """Kernel and bias of a linear output of a policy, with the names and initial values of `dense`."""
+
+    size: int
+    initial_bias: float = 0.0
+
+    @nn.compact
+    def __call__(self, num_inputs: int) -> tuple[Float[Array, "inputs size"], Float[Array, " size"]]:
+        kernel = self.param("kernel", nn.initializers.orthogonal(POLICY_GAIN), (num_inputs, self.size))
+        return kernel, self.param("bias", nn.initializers.constant(self.initial_bias), (self.size,))
+
+
 class GaussianHead(nn.Module):
     """Mean and standard deviation of a diagonal Gaussian.
 
@@ -70,8 +82,12 @@ class GaussianHead(nn.Module):
         features = MLP(self.hidden_sizes, self.activation, self.dtype)(features)
         # The inverse of softplus: the scale then starts at `initial_scale`.
         raw_initial_scale = math.log(math.expm1(self.initial_scale - self.min_scale))
-        mean = dense(self.size, POLICY_GAIN, jnp.float32, name="mean")(features)
-        raw_scale = dense(self.size, POLICY_GAIN, jnp.float32, bias=raw_initial_scale, name="raw_scale")(features)
+        layers = (Weights(self.size, name="mean"), Weights(self.size, raw_initial_scale, name="raw_scale"))
+        # One product for both layers, and so one for the gradient of their input.
+        kernel, bias = (
+            jnp.concatenate(pair, axis=-1) for pair in zip(*(layer(features.size) for layer in layers), strict=True)
+        )
+        mean, raw_scale = jnp.split(features.astype(jnp.float32) @ kernel + bias, 2)
         return Gaussian(mean=mean, scale=nn.softplus(raw_scale) + self.min_scale)
 
 
