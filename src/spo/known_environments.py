@@ -42,6 +42,7 @@ class Facts(NamedTuple):
     time_limit: str
     score: str = "return"  # the number that people report
     hidden: str = "nothing"  # what the state holds and the observation does not show
+    physics: str = "-"  # implementation of the physics
 
 
 @functools.cache

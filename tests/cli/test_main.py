@@ -60,11 +60,11 @@ HIDDEN = "hidden from the observation"
 def test_envs_has_facts_in_every_row(capsys):
     code, printed, _ = _run(capsys, "envs")
     header, *rows = [line.split("\t") for line in printed.splitlines()]
-    assert (code, header) == (0, ["environment", "observation", "actions", "time limit", "score", HIDDEN])
-    assert ["rubiks_cube", "6x3x3", "18 discrete", "20", "share of solved cubes", "nothing"] in rows
+    assert (code, header) == (0, ["environment", "observation", "actions", "time limit", "score", HIDDEN, "physics"])
+    assert ["rubiks_cube", "6x3x3", "18 discrete", "20", "share of solved cubes", "nothing", "-"] in rows
     assert len(rows) > 15
-    assert all(len(row) == 6 and all(row) for row in rows)
-    _, printed, _ = _run(capsys, "envs", "--filter", "cube")
+    assert all(len(row) == 7 and all(row) for row in rows)
+    _, printed, _ = _run(capsys, "envs", "cube")
     assert "sokoban" not in printed
 
 
@@ -76,6 +76,13 @@ def test_every_suite_has_stored_facts():
     assert facts["jumanji/minesweeper"].hidden == "the mines"
     assert facts["craftax/full"].hidden == "the map beyond the view"
     assert all(row.hidden != "nothing" for name, row in facts.items() if name.startswith(("craftax/", "xminigrid/")))
+
+
+def test_envs_says_which_physics_an_environment_has(capsys):
+    _, printed, _ = _run(capsys, "envs", "brax/")
+    physics = {row.split("\t")[0]: row.split("\t")[6] for row in printed.splitlines()[1:]}
+    assert {name for name, kind in physics.items() if kind != "fused"} == {"brax/pusher"}
+    assert physics["brax/pusher"] == "Brax"
 
 
 def test_envs_imports_no_library_of_environments():
@@ -120,7 +127,7 @@ def test_the_stored_facts_are_those_of_the_environments(library):
 
 
 def test_envs_without_a_match_prints_a_sentence(capsys):
-    code, _, error = _run(capsys, "envs", "--filter", "chess")
+    code, _, error = _run(capsys, "envs", "chess")
     assert code == 2
     assert error == "spo: No environment has 'chess' in its name: `spo envs` lists all of them.\n"
 

@@ -31,8 +31,8 @@ REFUSED = {
         "--network.depth must be a whole number or None, got 'deep'. `spo train --help` lists the options.",
     ),
     "an option of another command": (
-        ("envs", "--filterx", "brax"),
-        "Unrecognized options: --filterx, brax. Did you mean --filter? `spo envs --help` lists the options.",
+        ("runs", "--sortby", "task"),
+        "Unrecognized options: --sortby, task. Did you mean --sort? `spo runs --help` lists the options.",
     ),
     "a word for a count of another command": (
         ("render", "run", "--episodes", "many"),

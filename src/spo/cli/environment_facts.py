@@ -1,4 +1,4 @@
-"""Facts about environments for `spo envs`: observation, actions, time limit, score and hidden state.
+"""Facts about environments for `spo envs`: observation, actions, time limit, score, hidden state and physics.
 
 Building an environment of another library takes up to a second, so the facts are stored (`spo.known_environments`). A
 library of another version than the stored one is asked for its names, and for the facts of new ones.
@@ -48,7 +48,7 @@ def compute(name: str) -> Facts:
 
     try:
         with quiet():
-            environment, time_limit, score = registry.describe(name)
+            environment, time_limit, score, physics = registry.describe(name)
     except Exception as error:  # one environment of another library that fails must not hide the others
         return Facts(f"can't be built here: {str(error).splitlines()[0]}", "", "")
 
@@ -68,6 +68,7 @@ def compute(name: str) -> Facts:
         time_limit="none" if time_limit is None else str(time_limit),
         score=score,
         hidden=environment.hidden or "nothing",
+        physics=physics,
     )
 
 

@@ -7,22 +7,23 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 
-def envs(*, filter: str = "") -> None:
+def envs(text: Annotated[str, arg(metavar="[TEXT]")] = "", /) -> None:
     """List the environments that are available here, for `spo train --task NAME`.
 
     Args:
-        filter: List only names that contain this text, such as brax or cube.
+        text: List only names that contain this text, such as brax or cube.
     """
     from spo.cli import environment_facts
     from spo.cli.tables import print_table
 
-    facts = {name: row for name, row in environment_facts.list_facts().items() if filter in name}
-    missing = {name: reason for name, reason in environment_facts.missing().items() if filter in f"{name}/"}
+    facts = {name: row for name, row in environment_facts.list_facts().items() if text in name}
+    missing = {name: reason for name, reason in environment_facts.missing().items() if text in f"{name}/"}
     if not facts and not missing:
-        raise ValueError(f"No environment has {filter!r} in its name: `spo envs` lists all of them.")
+        raise ValueError(f"No environment has {text!r} in its name: `spo envs` lists all of them.")
     if facts:
-        header = ("environment", "observation", "actions", "time limit", "score", "hidden from the observation")
-        print_table(header, [(name, *row) for name, row in facts.items()], cut=("observation", "score"))
+        hidden = "hidden from the observation"
+        header = ("environment", "observation", "actions", "time limit", "score", hidden, "physics")
+        print_table(header, [(name, *row) for name, row in facts.items()], cut=("observation", "score", hidden))
     for name, reason in missing.items():
         print(f"{name}/...: {reason}", file=sys.stderr)
 

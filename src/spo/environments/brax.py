@@ -68,6 +68,11 @@ def names() -> list[str]:
     return sorted(require("brax.envs", extra="envs")._envs.keys() - _UNSUPPORTED)
 
 
+def physics_of(name: str) -> str:
+    """Returns the physics that an environment has with its default options, in one word."""
+    return "fused" if why_not_fused(name) is None else "Brax"
+
+
 def why_not_fused(name: str) -> str | None:
     """Reason why an environment has no fused physics with its default options. None if it has."""
     if name not in names():

@@ -122,7 +122,7 @@ def _check_name(name: str) -> None:
     if name in (*package.locomotion.ALL_ENVS, *package.manipulation.ALL_ENVS):
         raise ValueError(
             f"playground/{name} is a robot, whose model Playground downloads: supported are the tasks of the DeepMind "
-            "Control Suite, which `spo envs --filter playground` lists."
+            "Control Suite, which `spo envs playground` lists."
         )
     raise unknown_name("MuJoCo Playground", f"playground/{name}", [f"playground/{known}" for known in names()])
 

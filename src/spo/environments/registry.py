@@ -75,17 +75,18 @@ def names() -> list[str]:
 
 
 class Description(NamedTuple):
-    """Specs, time limit and score of an environment. Its `environment` is not meant to be played."""
+    """Specs, time limit, score and physics of an environment. Its `environment` is not meant to be played."""
 
     environment: Environment
     time_limit: int | None  # in steps; None: no limit
     score: str  # the number that people report
+    physics: str  # implementation of the physics; "-": none
 
 
 def describe(name: str) -> Description:
     """Describes the environment that `make(name)` returns for training. It loads no data and runs no step."""
     family, member = _find(name)
-    return Description(family.preview(member), family.time_limit(member), score_of(name))
+    return Description(family.preview(member), family.time_limit(member), score_of(name), family.physics(member))
 
 
 def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Task]) -> None:
@@ -127,6 +128,8 @@ class _Family(NamedTuple):
     preview: Callable[[str], Environment]
     #: The default time limit in steps, or None.
     time_limit: Callable[[str], int | None]
+    #: Implementation of the physics, in one word.
+    physics: Callable[[str], str]
 
 
 def _make_family(
@@ -135,8 +138,9 @@ def _make_family(
     *,
     preview: Callable[[str], Environment] | None = None,
     time_limit: Callable[[str], int | None] | None = None,
+    physics: Callable[[str], str] = lambda _: "-",
 ) -> _Family:
-    """A family whose preview is its training environment and whose time limit is an argument, unless given."""
+    """A family without physics, previewed by its training environment, with a time limit as argument, unless given."""
 
     def default_preview(member: str) -> Environment:
         return maker(member)().train
@@ -145,7 +149,7 @@ def _make_family(
         parameter = inspect.signature(maker(member)).parameters.get("time_limit")
         return None if parameter is None else parameter.default
 
-    return _Family(members, maker, preview or default_preview, time_limit or default_time_limit)
+    return _Family(members, maker, preview or default_preview, time_limit or default_time_limit, physics)
 
 
 def _preview_sokoban(_: str) -> Environment:
@@ -161,7 +165,7 @@ _FAMILIES = {
         preview=_preview_sokoban,
     ),
     "tiny": _make_family(lambda: TINY_NAMES, tiny_maker),
-    "brax": _make_family(brax.names, lambda member: functools.partial(brax.brax, member)),
+    "brax": _make_family(brax.names, lambda member: functools.partial(brax.brax, member), physics=brax.physics_of),
     "jumanji": _make_family(
         jumanji.names,
         lambda member: functools.partial(jumanji.jumanji, member),
@@ -175,6 +179,7 @@ _FAMILIES = {
         playground.names,
         lambda member: functools.partial(playground.playground, member),
         time_limit=playground.time_limit,
+        physics=lambda _: "MJX",
     ),
     "pgx": _make_family(pgx.names, lambda member: functools.partial(pgx.pgx, member)),
     "craftax": _make_family(
