@@ -40,6 +40,13 @@ def test_swap_mctx():
 
 
 @pytest.mark.program
+def test_learned_model():
+    returns = run("learned_model.py")
+    assert returns["learned model, round 1"] > 0.75 * returns["random torques"]
+    assert returns["learned model, round 2"] > 1.15 * returns["true model"] > 0.6 * returns["random torques"]
+
+
+@pytest.mark.program
 def test_continuous_control():
     costs = run("continuous_control.py")
     assert costs["search, 512 particles"] < costs["search, 8 particles"] < 0.1 * costs["policy alone"]
