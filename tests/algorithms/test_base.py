@@ -128,6 +128,22 @@ def test_metrics_of_a_rollout_are_means_and_those_of_episodes_sums_over_devices(
         np.testing.assert_allclose(metrics[name], [value] * 2, rtol=1e-6, err_msg=name)
 
 
+def test_a_decision_may_record_plain_numbers_and_keys():
+    environment = tiny("chain").train
+
+    def decide(key, _env_state, _timestep):
+        extras = {"float": 0.5, "int": 3, "numpy": np.float64(0.25), "keys": jax.random.split(key, 3)}
+        return jnp.array([0, 1, 1]), extras, {}
+
+    def run(key):
+        return rollout(environment, decide, init_worker(environment, 3, key), 4)[1].extras
+
+    extras = jax.vmap(run, axis_name=DEVICE_AXIS)(jax.random.split(jax.random.key(0), 2))
+    for name, value in {"float": 0.5, "int": 3, "numpy": 0.25}.items():
+        np.testing.assert_array_equal(extras[name], np.full((2, 4), value))
+    assert len(np.unique(jax.random.key_data(extras["keys"]).reshape(-1, 2), axis=0)) == 2 * 4 * 3
+
+
 def test_leaves_of_one_shape_and_type_are_stored_as_one_array():
     """Three arrays for five leaves, one of which has the shape of two others and another type."""
 
