@@ -20,6 +20,8 @@ from spo.training.compilation_cache import enable_compilation_cache, removing_da
 
 @pytest.fixture
 def no_cache_configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # The tests set it: a threshold in the environment is the user's, and stays.
+    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
     configured = jax.config.jax_compilation_cache_dir
     least = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_compilation_cache_dir", None)
@@ -60,7 +62,6 @@ def test_short_compilations_are_stored_unless_the_user_has_set_a_threshold(
     expected: float,
 ):
     monkeypatch.setenv("SPO_CACHE", str(tmp_path))
-    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
     if environment is not None:
         monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", environment)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", configured)
