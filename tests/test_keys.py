@@ -39,6 +39,16 @@ def test_draws_of_neighbours_are_independent_normals():
     assert abs(np.mean((drawn[:-1] ** 2 - 1) * (drawn[1:] ** 2 - 1))) < 2 * bound
 
 
+def test_split_keys_of_neighbouring_seeds_and_numbers_share_none():
+    """Neighbours themselves share all but one: they must be split first."""
+    seeds = [jax.random.key(seed) for seed in range(4)]
+    neighbours = [jax.random.key_data(numbered_keys(seed, (500,))) for seed in seeds]
+    assert len(np.unique(np.concatenate(neighbours), axis=0)) == 500 + 3
+    for keys in (seeds, numbered_keys(TYPED, (4,))):
+        split = [numbered_keys(jax.random.split(key)[0], (500,)) for key in keys]
+        assert len(np.unique(np.concatenate([jax.random.key_data(one) for one in split]), axis=0)) == 4 * 500
+
+
 def test_a_number_may_carry_into_no_other_key():
     """The last word wraps round, and the first one stays."""
     key = jax.random.wrap_key_data(np.array([7, 2**32 - 2], np.uint32), impl="threefry2x32")

@@ -105,6 +105,7 @@ def rollout(
         )
         metrics = metrics | _finished_episodes(reached, episode_return, episode_length)
         results = (experience, {name: _row(metric, num_envs) for name, metric in metrics.items()})
+        results = jax.tree.map(jnp.asarray, results)  # the extras of a user's algorithm may contain plain numbers
         shapes[:] = [jax.eval_shape(lambda: results)]
         return worker, stack_alike(results)
 

@@ -14,7 +14,8 @@ def numbered_keys(key: PRNGKey, shape: tuple[int, ...]) -> PRNGKeys:
     On a GPU, a kernel that draws from such keys adds the numbers itself. `jax.random.split` hashes them in a kernel of
     its own. Keys of Threefry may be consecutive numbers (Salmon et al., 2011). Other generators get keys by `split`.
 
-    Do not number the returned keys again: those of neighbours would be the same. Split them.
+    The key must be a result of `jax.random.split`. Do not number the keys of seeds, `jax.random.key(0)` and
+    `jax.random.key(1)`, nor the returned keys again: keys with neighbouring numbers share all but one. Split them.
     """
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     generator = str(jax.random.key_impl(key)) if typed else jax.config.jax_default_prng_impl  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from spo.algorithms.base import per_device, vmap_over
 from spo.algorithms.minibatches import values_over_time
 from spo.algorithms.updates import adam, run_updates
 from spo.environments.tiny import tiny
+from spo.keys import numbered_keys
 from spo.types import DEVICE_AXIS
 
 
@@ -126,6 +127,43 @@ def test_metrics_of_a_rollout_are_means_and_those_of_episodes_sums_over_devices(
     assert set(expected) <= set(metrics)
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], [value] * 2, rtol=1e-6, err_msg=name)
+
+
+def test_each_step_of_each_environment_has_its_own_key():
+    """Environments of all devices draw rewards, none of which the key of a decision would give."""
+    chain = tiny("chain").train
+
+    def step(key, state, action):
+        state, timestep = chain.step(key, state, action)
+        return state, timestep._replace(reward=jax.random.uniform(key))
+
+    def decide(key, _env_state, _timestep):
+        keys = jax.vmap(jax.random.split)(numbered_keys(key, (3,)))[:, 0]  # `auto_reset` splits the key of a step
+        return jnp.array([0, 1, 1]), jax.vmap(jax.random.uniform)(keys), {}
+
+    def run(key):
+        environment = chain._replace(step=step)
+        return rollout(environment, decide, init_worker(environment, 3, key), 5)[1]
+
+    experience = jax.vmap(run, axis_name=DEVICE_AXIS)(jax.random.split(jax.random.key(0), 2))
+    drawn = np.concatenate([np.ravel(experience.reward), np.ravel(experience.extras)])
+    assert len(np.unique(drawn)) == 2 * (2 * 5 * 3)
+
+
+def test_a_decision_may_record_plain_numbers_and_keys():
+    environment = tiny("chain").train
+
+    def decide(key, _env_state, _timestep):
+        extras = {"float": 0.5, "int": 3, "numpy": np.float64(0.25), "keys": jax.random.split(key, 3)}
+        return jnp.array([0, 1, 1]), extras, {}
+
+    def run(key):
+        return rollout(environment, decide, init_worker(environment, 3, key), 4)[1].extras
+
+    extras = jax.vmap(run, axis_name=DEVICE_AXIS)(jax.random.split(jax.random.key(0), 2))
+    for name, value in {"float": 0.5, "int": 3, "numpy": 0.25}.items():
+        np.testing.assert_array_equal(extras[name], np.full((2, 4), value))
+    assert len(np.unique(jax.random.key_data(extras["keys"]).reshape(-1, 2), axis=0)) == 2 * 4 * 3
 
 
 def test_leaves_of_one_shape_and_type_are_stored_as_one_array():

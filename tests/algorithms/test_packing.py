@@ -150,3 +150,22 @@ def test_trees_are_joined_and_split():
     joined = join(PARAMS)
     assert joined.shape == (6 * 3 + 6 + 5 * 3 + 3,)
     jax.tree.map(np.testing.assert_array_equal, split_joined(joined, like=PARAMS), PARAMS)
+
+
+@pytest.mark.parametrize("dtypes", [(jnp.bfloat16, jnp.bfloat16), (jnp.bfloat16, jnp.float32)], ids=["one", "two"])
+def test_updates_keep_the_data_types_of_parameters(dtypes: tuple):
+    """The parameters of a user's own algorithm need not be float32, and its networks may have two types."""
+    params = PARAMS._replace(
+        actor=jax.tree.map(lambda x: x.astype(dtypes[0]), PARAMS.actor),
+        critic=jax.tree.map(lambda x: x.astype(dtypes[1]), PARAMS.critic),
+    )
+    learner = Learner(params, OPTIMISER.init(params))
+
+    def run(learner: Learner) -> tuple[Learner, dict[str, jax.Array]]:
+        update = functools.partial(gradient_step, loss_fn=lambda params: loss(params, 10.0), optimiser=OPTIMISER)
+        return run_updates(lambda learner, _: update(learner), learner, jnp.ones(3), skip_nonfinite=False)
+
+    updated, _ = jax.vmap(run, axis_name=DEVICE_AXIS)(jax.tree.map(lambda x: x[None], learner))
+    assert jax.tree.map(lambda x: x.dtype, updated) == jax.tree.map(lambda x: x.dtype, learner)
+    joined = jax.tree.map(lambda x: x.dtype, split_joined(join(params), like=params))
+    assert joined == jax.tree.map(lambda x: x.dtype, params)

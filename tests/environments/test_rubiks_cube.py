@@ -18,6 +18,7 @@ from spo.environments.rubiks_cube import (
     render,
     rubiks_cube,
     solved_stickers,
+    trace_back,
 )
 
 jumanji_cube = pytest.importorskip("jumanji.environments.logic.rubiks_cube")
@@ -299,3 +300,14 @@ def test_render_places_up_above_front_and_turns_with_the_cube():
     changed_rows = np.flatnonzero((after != before).any(axis=(1, 2)))
     assert changed_rows.min() >= height
     assert changed_rows.max() < height + height // 3
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 15, 16, 17, 40])
+def test_a_scramble_is_its_moves_in_turn(length):
+    """With fewer moves than are compiled without a loop, and with more."""
+    table = move_table(3)
+    moves = np.random.default_rng(length).integers(len(table), size=length)
+    stickers = np.arange(table.shape[1])
+    for move in moves:
+        stickers = stickers[table[move]]
+    np.testing.assert_array_equal(trace_back(table, jnp.asarray(moves, jnp.int32)), stickers)

@@ -4,6 +4,8 @@
 states that Brax itself has reached. Over an episode two programs diverge, because the physics is chaotic.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +203,24 @@ def test_physics_is_traced_only_when_it_is_lowered(raw, monkeypatch):
     kernels = program.lower(lowering_platforms=("cuda",)).as_text().count("custom_call")
     assert len(traced) == 3
     assert kernels == 2  # one of each size, although there are three calls
+
+
+def test_physics_can_be_evaluated_and_differentiated_outside_of_programs(raw, by_xla, some_states):
+    """`jax.disable_jit` helps to find errors, and `jax.checkpoint` evaluates a trace."""
+    step = spring_physics(raw.sys, 3).step
+    state, action = jax.tree.map(lambda leaf: leaf[0], some_states)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-3)
+    expected = jax.jit(by_xla)(state, action)
+    with jax.disable_jit():
+        jax.tree.map(close, step(state, action), expected)
+    jax.tree.map(close, jax.checkpoint(step)(state, action), expected)
+
+    def slope(function):
+        return jax.jvp(lambda action: function(state, action)[0].bodies, (action,), (jnp.ones_like(action),))[1]
+
+    slopes = jax.jit(slope, static_argnums=0)(by_xla)
+    assert np.abs(slopes).max() > 0.1
+    jax.tree.map(functools.partial(close, atol=1e-2), slope(step), slopes)
 
 
 def test_one_program_is_compiled_to_read_a_system(raw):

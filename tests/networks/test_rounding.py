@@ -49,3 +49,18 @@ def test_only_parameters_that_are_read_in_one_type_change_theirs():
     names = ("rounded", "both", "wide", "returned", "unused")
     types = read_types(function, {name: jnp.ones(2) for name in names})
     assert {name for name in names if types[name] != jnp.float32} == {"rounded"}
+
+
+def test_a_network_may_read_the_type_of_its_parameters():
+    """Rounded parameters would narrow what it computes in their type, so none is rounded."""
+
+    def function(params: dict) -> Any:
+        kernel, x = params["kernel"], jnp.arange(6.0)
+        hidden = jnp.tanh((x.astype(jnp.bfloat16) @ kernel.astype(jnp.bfloat16)).astype(kernel.dtype))
+        return hidden * 2
+
+    def same_to_the_end(params: dict) -> Any:
+        return jnp.sum(params["kernel"].astype(jnp.bfloat16)).astype(params["kernel"].dtype)
+
+    for reader in (function, same_to_the_end):
+        assert read_types(reader, {"kernel": jnp.ones((6, 3))}) == {"kernel": jnp.float32}

@@ -20,6 +20,8 @@ from spo.training.compilation_cache import enable_compilation_cache, removing_da
 
 @pytest.fixture
 def no_cache_configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # The tests set it: a threshold in the environment is the user's, and stays.
+    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", raising=False)
     configured = jax.config.jax_compilation_cache_dir
     least = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_compilation_cache_dir", None)
@@ -46,6 +48,25 @@ def test_compiled_programs_are_stored_unless_jax_stores_them(
     jax.config.update("jax_compilation_cache_dir", None)
     enable_compilation_cache()
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("configured", "environment", "expected"), [(1.0, None, 0.0), (5.0, None, 5.0), (1.0, "1.0", 1.0)]
+)
+def test_short_compilations_are_stored_unless_the_user_has_set_a_threshold(
+    no_cache_configured: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    configured: float,
+    environment: str | None,
+    expected: float,
+):
+    monkeypatch.setenv("SPO_CACHE", str(tmp_path))
+    if environment is not None:
+        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", environment)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", configured)
+    enable_compilation_cache()
+    assert jax.config.jax_persistent_cache_min_compile_time_secs == expected
 
 
 def test_a_folder_that_is_not_private_is_made_so_or_not_used(

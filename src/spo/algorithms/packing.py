@@ -39,15 +39,19 @@ def unpack(packed: PyTree, like: PyTree) -> PyTree:
 
 
 def join(tree: PyTree[Array]) -> Float[Array, " P"]:
-    """Returns the numbers of all leaves as one vector."""
-    return jnp.concatenate([jnp.zeros(0), *[jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]])
+    """Returns the numbers of all leaves as one vector, in the narrowest data type that holds them all."""
+    leaves = jax.tree.leaves(tree)
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]) if leaves else jnp.zeros(0)
 
 
 def split_joined(vector: Float[Array, " P"], like: PyTree[Array]) -> PyTree[Array]:
-    """Returns the tree whose numbers `vector` has: the inverse of `join`. `like` gives the shapes."""
+    """Returns the tree whose numbers `vector` has: the inverse of `join`. `like` gives the shapes and data types."""
     leaves, structure = jax.tree.flatten(like)
-    ends = list(itertools.accumulate(leaf.size for leaf in leaves))
-    parts = [vector[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)]
+    ends = itertools.accumulate(leaf.size for leaf in leaves)
+    parts = [
+        vector[end - leaf.size : end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
     return jax.tree.unflatten(structure, parts)
 
 

@@ -55,7 +55,7 @@ def clip_actor_and_critic(gradients: ActorCriticParams, max_norm: float) -> Acto
     norms = norms_of(_groups(gradients))
 
     def clip(group: PyTree[Array], norm: Float[Array, ""]) -> PyTree[Array]:
-        return jax.tree.map(lambda x: jnp.where(norm < max_norm, x, x / norm * max_norm), group)
+        return jax.tree.map(lambda x: jnp.where(norm < max_norm, x, x / norm.astype(x.dtype) * max_norm), group)
 
     (torso, actor), critic = map(clip, _groups(gradients), norms)
     return ActorCriticParams(torso, actor, critic)

@@ -147,6 +147,11 @@ def _check_actor_critic(
 
 
 def _check_q_network(name: str, network: QNetwork, observation_spec: ObservationSpec, action_spec: ActionSpec) -> None:
+    if not isinstance(network, QNetwork):
+        raise ValueError(
+            f"The Q network of {name} is a {type(network).__name__}: return Networks(actor_critic, q_network) with a "
+            "QNetwork of spo.networks."
+        )
     init, value, all_values = (f"`{part}` of the Q network of {name}" for part in ("init", "value", "all_values"))
     params = _shapes(init, lambda: network.init(jax.random.key(0), observation_spec))
     _check_parameters(f"The Q network of {name}", params)

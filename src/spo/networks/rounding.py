@@ -25,18 +25,35 @@ def round_as_read(
 
 
 def read_types(function: Callable[[Any], Any], params: PyTree[Array]) -> PyTree[Any]:
-    """Returns for each parameter the only type that the function converts it to, or its own if it reads it as it is."""
+    """Returns for each parameter the only type that the function converts it to, or its own if it reads it as it is.
+
+    Parameters keep their own types if other operations depend on them, such as `x.astype(kernel.dtype)`.
+    """
     leaves, structure = jax.tree.flatten(params)
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    jaxpr = jax.make_jaxpr(lambda leaves: function(jax.tree.unflatten(structure, leaves)))(shapes).jaxpr
+
+    def trace(types: list[Any]) -> tuple[list[set[Any]], list[str]]:
+        shapes = [jax.ShapeDtypeStruct(leaf.shape, dtype) for leaf, dtype in zip(leaves, types, strict=True)]
+        return _reads(jax.make_jaxpr(lambda leaves: function(jax.tree.unflatten(structure, leaves)))(shapes).jaxpr)
+
+    own = [leaf.dtype for leaf in leaves]
+    read, operations = trace(own)
+    only = [next(iter(types)) if len(types) == 1 else dtype for types, dtype in zip(read, own, strict=True)]
+    unchanged = only == own or trace(only)[1] == operations
+    return jax.tree.unflatten(structure, only if unchanged else own)
+
+
+def _reads(jaxpr: Any) -> tuple[list[set[Any]], list[str]]:
+    """Returns the types in which each input is read, and the operations that do not convert an input."""
     types: dict[Any, set[Any]] = {var: set() for var in jaxpr.invars}
+    operations = []
     for equation in jaxpr.eqns:
-        converted = equation.params["new_dtype"] if equation.primitive.name == "convert_element_type" else None
-        for var in equation.invars:
-            if not isinstance(var, jax.extend.core.Literal) and var in types:
-                types[var].add(converted or var.aval.dtype)
+        inputs = [var for var in equation.invars if not isinstance(var, jax.extend.core.Literal) and var in types]
+        is_conversion = equation.primitive.name == "convert_element_type"
+        for var in inputs:
+            types[var].add(equation.params["new_dtype"] if is_conversion else var.aval.dtype)
+        if not (inputs and is_conversion):
+            operations.append(f"{equation.primitive.name} {[str(var.aval) for var in equation.outvars]}")
     for var in jaxpr.outvars:
         if not isinstance(var, jax.extend.core.Literal) and var in types:
             types[var].add(var.aval.dtype)
-    only = [next(iter(types[var])) if len(types[var]) == 1 else var.aval.dtype for var in jaxpr.invars]
-    return jax.tree.unflatten(structure, only)
+    return list(types.values()), [*operations, *(str(var.aval) for var in jaxpr.outvars)]

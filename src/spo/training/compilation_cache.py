@@ -26,6 +26,8 @@ CHECKSUMS = "checksums.json"
 _ENTRIES = "*-cache"
 #: Seconds after which an entry that seems unchanged is read again.
 _SECONDS_BETWEEN = 24 * 60 * 60.0
+#: JAX's option for the seconds that a program must take to compile to be stored, and the default. A user may set it.
+_LEAST_SECONDS, _DEFAULT_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs", 1.0
 #: First bytes of an entry that Zstandard has compressed. Other entries are compressed by zlib.
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
@@ -47,8 +49,8 @@ def enable_compilation_cache() -> None:
     remove_damaged(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # By default, JAX stores no program that took less than a second: those of a start, one by one, take seconds.
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if _LEAST_SECONDS.upper() not in os.environ and getattr(jax.config, _LEAST_SECONDS) == _DEFAULT_LEAST_SECONDS:
+        jax.config.update(_LEAST_SECONDS, 0.0)
 
 
 def make_private(folder: Path) -> None:

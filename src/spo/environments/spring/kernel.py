@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
-from jax.interpreters import mlir
+from jax.interpreters import ad, mlir
 
 from spo.environments.spring.arithmetic import Number
 from spo.types import Array, Float
@@ -60,6 +60,22 @@ _by_platform = Primitive("spring_physics")
 def _rows_out(rows_in: jax.core.ShapedArray, *, num_rows_out: int, **_: RowFunction) -> jax.core.ShapedArray:
     batch, _num_rows_in, width = rows_in.shape
     return rows_in.update(shape=(batch, num_rows_out, width))
+
+
+@_by_platform.def_impl
+def _evaluate(rows_in: Float[Array, "B rows_in W"], *, default: RowFunction, **_: Any) -> Float[Array, "B rows_out W"]:
+    """Evaluates the operation where no program contains it: in `jax.disable_jit`, `jax.checkpoint` or checkify."""
+    with jax.disable_jit(False):
+        return jax.jit(default)(rows_in)
+
+
+def _differentiate(rows_in: Any, tangents: Any, *, num_rows_out: int, **functions: RowFunction) -> tuple[Array, Array]:
+    """Forward-mode derivatives of the function for the platform."""
+    del num_rows_out
+    return jax.jvp(lambda rows: jax.lax.platform_dependent(rows, **functions), rows_in, tangents)
+
+
+ad.primitive_jvps[_by_platform] = _differentiate
 
 
 def _lower_for(platform: str) -> Callable[..., Any]:
