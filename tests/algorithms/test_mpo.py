@@ -252,11 +252,12 @@ PROBES = {
     "delayed_reward": Probe(),
     "context": Probe(),
     "tree": Probe(150),
-    "cliff": Probe(300, value_error=0.3),
+    "cliff": Probe(450, value_error=0.3),
     "slippery": Probe(150),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    "lqr": Probe(200, value_error=0.7, action_error=0.2),  # of 5.8: Q belongs to a policy that still explores
+    # Values reach -5.8, at corners that are rarely seen. Q belongs to a policy that still explores.
+    "lqr": Probe(500, value_error=0.9, action_error=0.25),
 }
 
 
