@@ -78,6 +78,15 @@ def test_categorical_kl_is_infinite_if_q_forbids_an_action_of_p():
     assert categorical.kl(LOGITS, MASKED) == np.inf
 
 
+@pytest.mark.parametrize("logits", [LOGITS, MASKED, LOGITS.astype(jnp.bfloat16), jnp.full(5, -jnp.inf)])
+def test_categorical_samples_are_those_of_jax(logits):
+    keys = jax.random.split(KEY, 1000)
+    actual = jax.vmap(categorical.sample, in_axes=(0, None))(keys, logits)
+    expected = jax.vmap(jax.random.categorical, in_axes=(0, None))(keys, logits)
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
+
+
 def test_categorical_ignores_a_constant_added_to_the_logits():
     shifted = LOGITS + 100.0
     np.testing.assert_allclose(categorical.entropy(shifted), categorical.entropy(LOGITS), rtol=1e-4)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from spo.keys import numbered_keys
+from spo.keys import numbered_keys, split_in_one_kernel
 
 TYPED, RAW, OTHER = jax.random.key(3), jax.random.PRNGKey(3), jax.random.key(3, impl="rbg")
 
@@ -54,3 +54,11 @@ def test_a_number_may_carry_into_no_other_key():
     key = jax.random.wrap_key_data(np.array([7, 2**32 - 2], np.uint32), impl="threefry2x32")
     expected = [[7, 2**32 - 2], [7, 2**32 - 1], [7, 0], [7, 1]]
     np.testing.assert_array_equal(jax.random.key_data(numbered_keys(key, (4,))), expected)
+
+
+@pytest.mark.parametrize("key", [TYPED, RAW, OTHER], ids=["typed", "raw", "other generator"])
+def test_a_split_in_one_kernel_is_a_split(key: jax.Array):
+    for shape in (5, (4, 2)):
+        actual, expected = split_in_one_kernel(key, shape), jax.random.split(key, shape)
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(jax.random.key_data(actual), jax.random.key_data(expected))

@@ -48,7 +48,9 @@ def mix_log_probabilities(
 
 def _categorical_sample(key: PRNGKey, logits: Float[Array, " A"]) -> Integer[Array, ""]:
     # The Gumbel trick instead of an inverse CDF: an action with a logit of -inf is then never sampled.
-    return jax.random.categorical(key, logits)
+    noise = jax.random.gumbel(key, logits.shape, logits.dtype)
+    # The barrier is for GPUs: the noise of several draws is then one kernel, and each draw from its logits one more.
+    return jnp.argmax(logits + jax.lax.optimization_barrier(noise))
 
 
 def _categorical_log_prob(logits: Float[Array, " A"], action: Integer[Array, ""]) -> Float[Array, ""]:

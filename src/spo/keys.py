@@ -8,6 +8,11 @@ import jax.numpy as jnp
 from spo.types import PRNGKey, PRNGKeys
 
 
+def split_in_one_kernel(key: PRNGKey, shape: int | tuple[int, ...]) -> PRNGKeys:
+    """Returns `jax.random.split(key, shape)`. Without the barrier, XLA spends a second kernel of a GPU on it."""
+    return jax.lax.optimization_barrier(jax.random.split(key, shape))
+
+
 def numbered_keys(key: PRNGKey, shape: tuple[int, ...]) -> PRNGKeys:
     """Returns different keys, an array of the given shape: the key plus 0, 1, 2, ...
 

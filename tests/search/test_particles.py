@@ -209,3 +209,61 @@ def test_unrolling_changes_the_program_and_not_the_search():
         for unroll in (1, 4)
     ]
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), *outputs)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["", "last"])
+@pytest.mark.parametrize("ess_below", [None, 0.6], ids=["all", "ess"])
+@pytest.mark.parametrize("unroll", [1, 8])
+def test_diagnostics_are_those_of_the_recorded_particles(last, ess_below, unroll):
+    """Computed depth by depth from the recorded weights. Particles end, and a root is invalid from depth 3 on."""
+    horizon, num_particles = 6, 16
+
+    def model_fn(key, state, action):
+        key_end, key_reward = jax.random.split(key)
+        reward = action * jax.random.normal(key_reward)
+        return ModelOutput(
+            state=state + jnp.array([0, 1]),
+            prior=jnp.zeros(5),
+            value=jnp.zeros(()),
+            reward=jnp.where((state[0] == 2) & (state[1] == 3), jnp.nan, reward),
+            discount=jnp.ones(()),
+            ended=(state[0] == 1) & jax.random.bernoulli(key_end, 0.3),
+        )
+
+    start = jnp.stack([jnp.arange(3), jnp.zeros(3, jnp.int32)], axis=1)
+    output = jax.jit(
+        lambda key: spo.search.search(
+            key,
+            Root(prior=jnp.zeros((3, 5)), value=jnp.zeros(3), state=start),
+            model_fn,
+            num_particles=num_particles,
+            horizon=horizon,
+            temperature=2.0,
+            resampling=Resampling(2, ess_below=ess_below, last=last),
+            unroll=unroll,
+            with_ancestry=True,
+        )
+    )(jax.random.key(7))
+    actual, ancestry = jax.tree.map(np.asarray, (output.diagnostics, output.ancestry))
+    np.testing.assert_array_equal(actual.valid, [True, True, False])
+    for root in range(3):
+        log_normaliser, root_sample = 0.0, np.arange(num_particles)
+        for depth in range(horizon):
+            log_weights = ancestry.log_weights[root, depth].astype(np.float64)
+            weights = scipy.special.softmax(log_weights)
+            log_mean = scipy.special.logsumexp(log_weights) - np.log(num_particles)
+            ess, due = 1.0 / np.sum(weights**2), depth % 2 == 1 and (depth < horizon - 1 or last)
+            if ess_below is not None:
+                due &= bool(ess < ess_below * num_particles)
+            assert actual.resampled[root, depth] == due
+            np.testing.assert_allclose(actual.ess[root, depth], ess, rtol=1e-4)
+            entropy = np.sum(scipy.special.entr(weights))
+            np.testing.assert_allclose(actual.entropy[root, depth], entropy, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(actual.log_normaliser[root, depth], log_normaliser + log_mean, atol=1e-4)
+            assert actual.num_live[root, depth] == np.sum(~ancestry.ended[root, depth])
+            after = ancestry.survivor[root] if depth == horizon - 1 else ancestry.parent[root, depth + 1]
+            root_sample = root_sample[after]
+            assert actual.num_root_actions[root, depth] == len(set(ancestry.action[root, 0][root_sample]))
+            log_normaliser += log_mean if due else 0.0
+    assert np.all(np.isnan(actual.ess[2, 3:]))
+    assert np.all(np.isfinite(actual.ess[2, :3]))

@@ -14,8 +14,12 @@ from spo.types import Action, Array, Bool, Float, PRNGKey
 def read_out(
     key: PRNGKey, loop: Loop, records: Record, samples: RootSamples, functions: Functions, horizon: int
 ) -> SearchOutput:
-    """Estimates the improved policy from the particles and draws an action from it (Algorithm 2, line 10)."""
+    """Estimates the improved policy from the particles and draws an action from it (Algorithm 2, line 10).
+
+    The records have axes [H, B].
+    """
     particles, num_roots = loop.particles, samples.log_weights.shape[0]
+    records = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), records)
     inputs = ReadoutInputs(
         particles=particles,
         root_actions=samples.actions,

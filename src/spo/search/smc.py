@@ -24,7 +24,7 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.keys import numbered_keys
+from spo.keys import numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     ModelFn,
@@ -45,13 +45,12 @@ from spo.search.batches import (
     count_root_actions,
     identity_ancestors,
     nan_unless,
-    normalise,
     over_particles,
     take,
 )
 from spo.search.resampling import Resampling
 from spo.search.results import read_out
-from spo.search.state import Functions, Lineage, Loop, Record
+from spo.search.state import Functions, Lineage, Loop, Record, Stepped
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 
 
@@ -123,7 +122,7 @@ def search(
         resampling=resampling,
         readout=readout,
     )
-    key_root, key_steps, key_resample, key_last, key_action = jax.random.split(key, 5)
+    key_root, key_steps, key_resample, key_last, key_action = split_in_one_kernel(key, 5)
     samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
     loop = _start(root, samples, functions, with_ancestry)
     loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
@@ -212,7 +211,7 @@ def _run_depths(
     horizon: int,
     unroll: int,
 ) -> tuple[Loop, Record]:
-    """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [B, H].
+    """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [H, B].
 
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
     steps and one resample, and the others run without.
@@ -223,32 +222,30 @@ def _run_depths(
     num_blocks = (horizon - 1) // period
     in_blocks = num_blocks * period
 
-    def step(loop: Loop, depth_and_keys: tuple[Array, PRNGKeys]) -> tuple[Loop, Record]:
+    def step(loop: Loop, depth_and_keys: tuple[Array, PRNGKeys]) -> tuple[Loop, Stepped]:
         return _step(*depth_and_keys, loop, root_actions, functions)
 
     def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
         depths, step_keys, key = inputs
-        loop, records = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
-        last = jax.tree.map(lambda x: x[-1], records)  # the resample changes two of its diagnostics
-        loop, last = _resample(key, loop, last, root_actions, functions)
-        return loop, jax.tree.map(lambda rows, row: rows.at[-1].set(row), records, last)
+        loop, stepped = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
+        return _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
 
     # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
-    inputs = (np.arange(horizon, dtype=np.int32), jax.random.split(key_steps, (horizon, 2)))
+    inputs = (np.arange(horizon, dtype=np.int32), split_in_one_kernel(key_steps, (horizon, 2)))
     pieces = []
     if num_blocks > 0:
         blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
         block_keys = jax.random.split(key_resample, num_blocks)
         loop, records = jax.lax.scan(step_block, loop, (*blocks, block_keys), unroll=max(unroll // period, 1))
         pieces.append(jax.tree.map(lambda x: x.reshape(in_blocks, *x.shape[2:]), records))
-    loop, records = jax.lax.scan(step, loop, jax.tree.map(lambda x: x[in_blocks:], inputs), unroll=unroll)
-    pieces.append(records)
-    return loop, jax.tree.map(lambda *parts: jnp.moveaxis(jnp.concatenate(parts), 0, 1), *pieces)
+    loop, stepped = jax.lax.scan(step, loop, jax.tree.map(lambda x: x[in_blocks:], inputs), unroll=unroll)
+    pieces.append(_summarise(stepped, loop))
+    return loop, jax.tree.map(lambda *parts: jnp.concatenate(parts), *pieces)
 
 
 def _step(
     depth: Integer[Array, ""], keys: PRNGKeys, loop: Loop, root_actions: Action, functions: Functions
-) -> tuple[Loop, Record]:
+) -> tuple[Loop, Stepped]:
     """One depth: draws actions (line 4), steps the model (lines 5 and 6), updates the weights (line 7)."""
     key_action, key_model = keys
     before = loop.particles
@@ -270,13 +267,9 @@ def _step(
     growth = jnp.where(counts, score / temperature[:, None], 0.0)  # masked again: 0 / NaN is NaN
     particles = _advance(before, step, log_weights + growth)
 
-    weights = jax.vmap(diagnostics.summarise_weights)(particles.log_weights)
-    record = Record(
-        weights=weights,
-        num_live=jnp.sum(particles.live, axis=1),
-        num_root_actions=loop.num_root_actions,
-        resampled=jnp.zeros_like(loop.resampled),
-        log_normaliser=loop.log_normaliser + weights.log_mean,
+    stepped = Stepped(
+        log_weights=particles.log_weights,
+        live=particles.live,
         lineage=None
         if loop.parent is None
         else Lineage(
@@ -296,7 +289,7 @@ def _step(
         readout=jax.vmap(functions.readout.update)(loop.readout, particles),
         temperature=temperature,
         parent=None if loop.parent is None else identity_ancestors(*particles.live.shape),
-    ), record
+    ), stepped
 
 
 def _propose(
@@ -381,25 +374,46 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
     )
 
 
+def _summarise(stepped: Stepped, loop: Loop) -> Record:
+    """Returns the diagnostics [H, B] of the depths since the last resample, in as few kernels as those of one depth."""
+    weights = jax.vmap(jax.vmap(diagnostics.summarise_weights))(stepped.log_weights)
+    return Record(
+        weights=weights,
+        num_live=jnp.sum(stepped.live, axis=2),
+        num_root_actions=jnp.broadcast_to(loop.num_root_actions, weights.ess.shape),
+        resampled=jnp.zeros_like(weights.ess, bool),
+        log_normaliser=loop.log_normaliser[None] + weights.log_mean,
+        lineage=stepped.lineage,
+    )
+
+
 # --- Resampling (Algorithm 1, lines 9 and 10) -------------------------------------------------------------------------
 def _resample(
-    key: PRNGKey, loop: Loop, record: Record, root_actions: Action, functions: Functions
+    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions
 ) -> tuple[Loop, Record]:
-    """Resamples the roots that are due (line 9) and starts their weights anew (line 10), both by `Resampling.rule`."""
-    resampling, ess = functions.resampling, record.weights.ess
+    """Resamples the roots that are due (line 9) and starts their weights anew (line 10), both by `Resampling.rule`.
+
+    Changes two diagnostics of the last depth in `records`.
+    """
+    resampling, ess, log_mean = functions.resampling, records.weights.ess[-1], records.weights.log_mean[-1]
     due = jnp.ones_like(loop.resampled)
     if resampling.ess_below is not None:
         due = ess < resampling.ess_below * loop.particles.live.shape[1]
     particles, ancestors = _resample_particles(key, loop.particles, due, resampling.rule)
+    # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
+    particles = particles._replace(log_weights=particles.log_weights + 0.0 * log_mean[:, None])
     num_root_actions = count_root_actions(particles, root_actions, functions.distribution)
     loop = loop._replace(
         particles=particles,
-        log_normaliser=loop.log_normaliser + jnp.where(due, record.weights.log_mean, 0.0),
+        log_normaliser=loop.log_normaliser + jnp.where(due, log_mean, 0.0),
         resampled=loop.resampled | due,
         num_root_actions=num_root_actions,
         parent=None if loop.parent is None else ancestors,
     )
-    return loop, record._replace(resampled=due, num_root_actions=num_root_actions)
+    return loop, records._replace(
+        resampled=records.resampled.at[-1].set(due),
+        num_root_actions=records.num_root_actions.at[-1].set(num_root_actions),
+    )
 
 
 def _resample_particles(
@@ -409,11 +423,8 @@ def _resample_particles(
     num_roots, num_particles = particles.log_weights.shape
     with jax.named_scope("resample"):
         ancestors, log_weights = jax.vmap(rule)(numbered_keys(key, (num_roots,)), particles)
-    # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
-    nan_if_invalid = 0.0 * jnp.sum(normalise(particles.log_weights), axis=1, keepdims=True)
-    log_weights = log_weights.astype(nan_if_invalid.dtype) + nan_if_invalid
     ancestors = jnp.where(due[:, None], ancestors, jnp.arange(num_particles)[None, :])
-    log_weights = jnp.where(due[:, None], log_weights, particles.log_weights)
+    log_weights = jnp.where(due[:, None], log_weights.astype(particles.log_weights.dtype), particles.log_weights)
     return take(particles, ancestors)._replace(log_weights=log_weights), ancestors
 
 
@@ -424,12 +435,7 @@ def _resample_last(
     resampling = functions.resampling
     if not resampling.last or resampling.period is None or horizon % resampling.period:
         return loop, records
-    last = jax.tree.map(lambda x: x[:, -1], records)
-    loop, last = _resample(key, loop, last, root_actions, functions)
-    return loop, records._replace(
-        resampled=records.resampled.at[:, -1].set(last.resampled),
-        num_root_actions=records.num_root_actions.at[:, -1].set(last.num_root_actions),
-    )
+    return _resample(key, loop, records, root_actions, functions)
 
 
 # --- Temperature ------------------------------------------------------------------------------------------------------

@@ -47,6 +47,14 @@ class Lineage(NamedTuple):
     state: State
 
 
+class Stepped(NamedTuple):
+    """One depth, as the loop stores it."""
+
+    log_weights: Float[Array, "B N"]  # after the step, before any resample
+    live: Bool[Array, "B N"]
+    lineage: Lineage | None  # only if the ancestry is recorded
+
+
 class Record(NamedTuple):
     """Diagnostics of one depth."""
 
