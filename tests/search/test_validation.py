@@ -403,3 +403,28 @@ def test_checked_takes_a_temperature_function():
 def test_checked_outside_jit():
     error, _ = spo.search.checked(spo.search.search)(KEY, ROOT, model_fn, **{**SIZES, "horizon": 1})
     error.throw()
+
+
+@pytest.mark.parametrize("prior", [-jnp.inf, jnp.nan], ids=["masked", "nan"])
+@pytest.mark.parametrize(
+    "resampling", [Resampling(4), Resampling(2), Resampling(2, last=True)], ids=["every 4", "every 2", "last"]
+)
+@pytest.mark.parametrize("horizon", [1, 2, 4])
+def test_a_root_is_invalid_in_a_model_whose_scores_are_constants(prior, resampling, horizon):
+    """All weights are then constants of the program but for the NaN, which XLA's exponential on a CPU may lose."""
+
+    def nothing_happens(key, state, action):
+        zero = jnp.zeros(())
+        return ModelOutput(state, jnp.zeros(A), zero, reward=zero, discount=zero + 1, ended=zero > 0)
+
+    @jax.jit
+    def plan(prior):
+        root = Root(prior=jnp.stack([jnp.zeros(A), prior]), value=jnp.zeros(2), state=jnp.zeros((2, 1)))
+        return search(root, nothing_happens, num_particles=16, horizon=horizon, resampling=resampling, unroll=8)
+
+    output = plan(jnp.full(A, prior))
+    assert output.diagnostics.valid.tolist() == [True, False]
+    assert output.action[1] == -1
+    assert np.isnan(output.weights[1]).all()
+    assert np.isnan([output.value[1], output.log_normaliser[1]]).all()
+    assert np.isfinite(output.weights[0]).all()

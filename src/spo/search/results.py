@@ -28,7 +28,8 @@ def read_out(
         horizon=jnp.full(num_roots, horizon),
     )
     root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)  # line 14: the weights
-    valid = jnp.all(jnp.isfinite(weights), axis=1)
+    # The log-weights count as well: on a CPU, XLA's exponential may lose the NaN that marks an invalid root.
+    valid = jnp.all(jnp.isfinite(weights), axis=1) & ~jnp.any(jnp.isnan(particles.log_weights), axis=1)
     weights = nan_unless(valid[:, None], weights)
     read_actions = take(samples.actions, root_index)  # line 13
     picked = jax.vmap(jax.random.categorical)(numbered_keys(key, (num_roots,)), jnp.log(weights))
@@ -47,7 +48,7 @@ def read_out(
         root_actions=read_actions,
         weights=weights,
         action_weights=action_weights,
-        value=_mean_return(particles),
+        value=nan_unless(valid, _mean_return(particles)),
         log_normaliser=nan_unless(valid, records.log_normaliser[:, -1]),
         temperature_advantages=loop.temperature_advantages,
         root_log_weights=samples.log_weights,
