@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from spo.algorithms.packing import join, move_average, pack, split_joined, unpack
+from spo.algorithms.packing import in_one_array, join, move_average, pack, split_joined, unpack
 from spo.algorithms.updates import actor_critic_optimiser, adam, clip_actor_and_critic, gradient_step, run_updates
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS
@@ -28,6 +28,18 @@ def network(seed: int, *sizes: int) -> dict:
     }
 
 
+@pytest.fixture(params=["gpu", "cpu"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Updates as they run on that kind of device: networks are packed on a GPU only."""
+    monkeypatch.setattr(jax, "default_backend", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def _on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
 PARAMS = ActorCriticParams(torso={}, actor=network(0, 2, 4), critic=network(1, 5))
 OPTIMISER = actor_critic_optimiser(1e-2, 2e-2, 0.5)
 
@@ -37,6 +49,7 @@ def loss(params: ActorCriticParams, scale: jax.Array) -> tuple[jax.Array, dict[s
     return total, {"loss": total, "scale": scale}
 
 
+@pytest.mark.usefixtures("_on_gpu")
 def test_a_network_becomes_one_vector_and_back():
     packed = pack(PARAMS)
     assert packed.torso == {}
@@ -44,6 +57,13 @@ def test_a_network_becomes_one_vector_and_back():
     jax.tree.map(np.testing.assert_array_equal, unpack(packed, like=PARAMS), PARAMS)
 
 
+def test_a_cpu_packs_nothing():
+    assert pack(PARAMS) is PARAMS
+    assert unpack(PARAMS, like=PARAMS) == PARAMS
+    assert in_one_array(PARAMS) is PARAMS
+
+
+@pytest.mark.usefixtures("_on_gpu")
 @pytest.mark.parametrize(
     "other",
     [
@@ -61,12 +81,14 @@ def test_other_trees_survive(other: dict):
     assert len(jax.tree.leaves(packed)) == (2 if "outer" in other else len(other)), "only whole networks are packed"
 
 
+@pytest.mark.usefixtures("_on_gpu")
 def test_moments_of_an_optimiser_are_packed():
     state = OPTIMISER.init(PARAMS)
     assert max(leaf.ndim for leaf in jax.tree.leaves(pack(state))) == 1
     jax.tree.map(np.testing.assert_array_equal, unpack(pack(state), like=state), state)
 
 
+@pytest.mark.usefixtures("backend")
 def test_updates_on_vectors_learn_the_same():
     """Three updates are those of the same optimiser on the networks themselves, and keep the layout of the learner."""
     scales, learner = jnp.array([0.5, 1.0, 2.0]), Learner(PARAMS, OPTIMISER.init(PARAMS))
@@ -92,6 +114,7 @@ def test_updates_on_vectors_learn_the_same():
     np.testing.assert_allclose(metrics["scale"], [np.mean(scales)], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("backend")
 def test_moving_averages():
     doubled = jax.tree.map(lambda x: 2.0 * x, PARAMS)
     expected = jax.tree.map(lambda x: 1.25 * x, PARAMS)
@@ -99,6 +122,7 @@ def test_moving_averages():
     jax.tree.map(close, move_average(PARAMS, doubled, 0.25), expected)
 
 
+@pytest.mark.usefixtures("_on_gpu")
 def test_the_loop_packs_gradients_only():
     """XLA cancels all other packing: an update concatenates each network's gradient, both of them, and the metrics."""
 
@@ -114,6 +138,7 @@ def test_the_loop_packs_gradients_only():
     assert len(in_loop) <= 4, "\n".join(in_loop)
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("scale", [0.1, 10.0], ids=["short", "long"])
 def test_actor_with_torso_and_critic_are_clipped_separately(scale: float):
     """To the norms of `optax.clip_by_global_norm`, for networks and for their vectors."""
@@ -152,6 +177,7 @@ def test_trees_are_joined_and_split():
     jax.tree.map(np.testing.assert_array_equal, split_joined(joined, like=PARAMS), PARAMS)
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("dtypes", [(jnp.bfloat16, jnp.bfloat16), (jnp.bfloat16, jnp.float32)], ids=["one", "two"])
 def test_updates_keep_the_data_types_of_parameters(dtypes: tuple):
     """The parameters of a user's own algorithm need not be float32, and its networks may have two types."""

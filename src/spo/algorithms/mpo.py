@@ -35,6 +35,7 @@ from spo.algorithms.base import (
     Setting,
     TrainState,
     act_by_policy,
+    mean_entropy,
     policies,
     vmap_over,
 )
@@ -302,7 +303,7 @@ def loss(
         "loss/temperature": temperature_loss,
         "temperature": temperature,
         "e_step/kl": jnp.mean(kls),
-        "policy/entropy": jnp.mean(over_batch(networks.actor.distribution.entropy)(policy)),
+        "policy/entropy": mean_entropy(networks.actor.distribution, policy),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(targets),
     }

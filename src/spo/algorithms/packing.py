@@ -2,7 +2,8 @@
 
 A network is a (nested) dictionary of arrays, as flax stores it. Packing replaces each network inside a pytree by one
 vector of its numbers: in parameters, in their moving averages and in the moments of an optimiser. Everything else stays
-as it is. Checkpoints and exports contain networks, never vectors.
+as it is. Checkpoints and exports contain networks, never vectors. Networks are packed on a GPU only. A CPU would gain
+nothing and pay for the copies.
 """
 
 import itertools
@@ -15,11 +16,19 @@ import jax.numpy as jnp
 from spo.types import Array, Float, PyTree
 
 
+def uses_vectors() -> bool:
+    """Returns True if updates hold networks as vectors."""
+    return jax.default_backend() == "gpu"
+
+
 def pack(tree: PyTree) -> PyTree:
     """Returns the tree with each network as one vector, leaves in the order of `jax.tree.leaves`, matrices by columns.
 
-    The gradient of a matrix is computed transposed. By columns, it goes into the vector as it is.
+    The gradient of a matrix is computed transposed. By columns, it goes into the vector as it is. On a CPU the
+    tree itself is returned.
     """
+    if not uses_vectors():
+        return tree
 
     def to_vector(node: Any) -> Any:
         if not _is_network(node):
@@ -33,7 +42,8 @@ def unpack(packed: PyTree, like: PyTree) -> PyTree:
     """Returns the tree of networks whose vectors `packed` holds: the inverse of `pack`. `like` gives their shapes."""
 
     def to_network(template: Any, node: Any) -> Any:
-        return _split(node, template) if _is_network(template) else node
+        is_vector = _is_network(template) and not isinstance(node, dict)
+        return _split(node, template) if is_vector else node
 
     return jax.tree.map(to_network, like, packed, is_leaf=_is_network)
 
@@ -53,6 +63,14 @@ def split_joined(vector: Float[Array, " P"], like: PyTree[Array]) -> PyTree[Arra
         for leaf, end in zip(leaves, ends, strict=True)
     ]
     return jax.tree.unflatten(structure, parts)
+
+
+def in_one_array(tree: PyTree[Array]) -> PyTree[Array]:
+    """Returns the same tree, whose numbers a GPU writes to one array before anything reads them.
+
+    Norms and moments are computed from that array. Without the barrier, each has its own copy.
+    """
+    return split_joined(jax.lax.optimization_barrier(join(tree)), like=tree) if uses_vectors() else tree
 
 
 def move_average(average: PyTree[Array], params: PyTree[Array], rate: float) -> PyTree[Array]:

@@ -29,6 +29,7 @@ from spo.algorithms.base import (
     TrainState,
     act_by_policy,
     critic_values,
+    mean_entropy,
     policies,
     select_actions,
     vmap_over,
@@ -248,7 +249,7 @@ def loss(
         "loss/value": value_loss,
         "loss/temperature": temperature_loss,
         "temperature": duals.temperature,
-        "policy/entropy": jnp.mean(over_batch(network.distribution.entropy)(policy)),
+        "policy/entropy": mean_entropy(network.distribution, policy),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(targets),
     }

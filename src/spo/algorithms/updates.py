@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from spo.algorithms.base import Setting
-from spo.algorithms.packing import join, pack, split_joined, unpack
+from spo.algorithms.packing import in_one_array, join, pack, unpack, uses_vectors
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS, Array, Float, Metrics, PyTree
 
@@ -70,6 +70,8 @@ def _groups(gradients: PyTree[Array]) -> tuple[PyTree[Array], ...]:
 
 def norms_of(groups: tuple[PyTree[Array], ...]) -> Float[Array, " G"]:
     """Returns the L2 norm of each group. A GPU computes one sum over the numbers of all groups faster than several."""
+    if not uses_vectors():
+        return jnp.stack([optax.tree.norm(group) for group in groups])
     numbers, bounds = join(groups)[None, :], np.cumsum([0] + [join(group).size for group in groups])[:, None]
     index = jnp.arange(numbers.size)[None, :]
     in_group = (bounds[:-1] <= index) & (index < bounds[1:])
@@ -91,8 +93,7 @@ def gradient_step(
     argnums = tuple(range(len(variables)))
     gradients, metrics = jax.grad(loss_fn, argnums, has_aux=True)(*variables)
     gradients, metrics = jax.lax.pmean((pack(gradients), metrics), DEVICE_AXIS)
-    # Written to one array, from which norms and moments are computed. Without the barrier, each has its own copy.
-    gradient = split_joined(jax.lax.optimization_barrier(join(gradients[0])), like=gradients[0])
+    gradient = in_one_array(gradients[0])
     metrics["gradient_norm"] = jnp.linalg.norm(norms_of(_groups(gradient)))
     params, optimiser_state = _apply(optimiser, gradient, learner.optimiser, learner.params)
     learner = learner._replace(params=params, optimiser=optimiser_state)
