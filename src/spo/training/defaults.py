@@ -102,7 +102,8 @@ _COMMON: dict[str, Any] = {
         root_exploration_weight=0.0,
         initial_temperature=0.1,
         trust_region=False,
-        search=SearchConfig(num_particles=16, horizon=4),
+        # Different first actions: a search also tries those that the policy has come to avoid.
+        search=SearchConfig(num_particles=16, horizon=4, num_root_candidates=16),
     ),
     "ppo": PPOConfig(
         num_envs=16,
@@ -158,6 +159,7 @@ _COMMON: dict[str, Any] = {
 }
 #: Differences for continuous actions.
 _CONTINUOUS: dict[str, dict[str, Any]] = {
+    "spo": {"search": SearchConfig(num_particles=16, horizon=4)},
     "ppo": {"entropy_coefficient": 1e-3, "actor_learning_rate": 5e-4},
     "vmpo": {"mean_kl_bound": 0.02, "scale_kl_bound": 1e-3, "initial_mean_multiplier": 1.0},
     "mpo": {"mean_kl_bound": 0.02, "scale_kl_bound": 1e-3, "initial_mean_multiplier": 1.0},
