@@ -76,6 +76,13 @@ def test_long_episodes_get_fewer_evaluation_episodes():
     assert short.episodes > long.episodes >= 8
 
 
+def test_searches_of_spo_try_different_first_actions():
+    """Discrete actions only: samples of a Gaussian are different anyway."""
+    search = choose_experiment("tiny/chain", "spo").config.search
+    assert search.num_root_candidates == search.num_particles
+    assert choose_experiment("tiny/lqr", "spo").config.search.num_root_candidates is None
+
+
 def test_an_own_algorithm_keeps_its_defaults_and_is_not_scaled():
     chosen = choose_experiment("tiny/chain", "training.own_algorithms:make_reinforce", 1e4)
     assert chosen.scaling == ScalingConfig()
