@@ -208,8 +208,9 @@ def batch_terms(
             log_prior = LOG_PRIORS[u, b, t] if with_log_prior else np.full(NUM_PARTICLES, -np.log(NUM_PARTICLES))
             g, g_slope = temperature_terms(temperature, ADVANTAGES[u, b, t], log_prior, config.temperature_kl_bound)
             slope += g_slope / count
-            entropy_term = entropy * LENGTH if t == 0 else 0.0  # the metric reads the first states of sequences
-            terms = (loss, (value - targets[t]) ** 2, g, entropy_term, value, targets[t])
+            if not discrete:  # the metric reads the first states of sequences
+                entropy = LENGTH * entropy if t == 0 else 0.0
+            terms = (loss, (value - targets[t]) ** 2, g, entropy, value, targets[t])
             metrics = {name: metrics[name] + term / count for name, term in zip(names, terms, strict=True)}
     return Sums(actor_gradient, critic_gradient, kls, slope, metrics)
 
