@@ -19,11 +19,11 @@ from spo.types import DiscreteActions
     [("classic", 1345, 17, 20_944, 10_000), ("full", 8268, 43, 273_268, 100_000)],
 )
 def test_specs(name, length, num_actions, num_bytes, limit):
-    env, time_limit, score = describe(f"craftax/{name}")
+    env, time_limit, score, physics = describe(f"craftax/{name}")
     assert env.observation_spec.shape == (length,)
     assert env.action_spec == DiscreteActions(num_actions)
     assert env.hidden == "the map beyond the view"
-    assert (time_limit, score[:12]) == (limit, "return, in %")
+    assert (time_limit, score[:12], physics) == (limit, "return, in %", "-")
     state, _ = jax.eval_shape(env.reset, jax.random.key(0))
     assert state.state_rng is None
     assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) == num_bytes

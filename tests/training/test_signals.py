@@ -28,6 +28,16 @@ from training.comparing import assert_same_run, last_state
 from training.tiny_run import tiny_experiment
 
 
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+    """Handles signals as a program in a terminal. `nohup` and `&` start programs that ignore some of them."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
