@@ -142,15 +142,15 @@ def critic_values(network: ActorCritic, params: ActorCriticParams, timestep: Tim
     return jax.vmap(functools.partial(network.critic, params))(timestep.observation)
 
 
-def mean_entropy(distribution: Distribution, policies: PyTree[Array]) -> Float[Array, ""]:
-    """Returns the mean entropy of policies [B, T, ...], a metric. Of continuous ones, only the first states count.
+def mean_entropy(distribution: Distribution, params: PyTree[Array]) -> Float[Array, ""]:
+    """Returns the mean entropy of policies with parameters [B, T, ...], a metric.
 
-    Sequences start anywhere in the replay, so their first states represent it. The entropy of a squashed Gaussian is an
-    integral: in every state it would take 8 % of the training time of Ant on a CPU.
+    Of continuous policies only the first state of each sequence counts. Sequences start anywhere in the replay, so
+    these states represent it. The entropy of a squashed Gaussian is an integral, which is costly to compute in every state.
     """
-    if distribution.num_actions(policies) is None:
-        policies = jax.tree.map(lambda x: x[:, :1], policies)
-    return jnp.mean(vmap_over(distribution.entropy, num_axes=2)(policies))
+    if distribution.num_actions(params) is None:
+        params = jax.tree.map(lambda x: x[:, :1], params)
+    return jnp.mean(vmap_over(distribution.entropy, num_axes=2)(params))
 
 
 __all__ = [
