@@ -146,7 +146,8 @@ def mean_entropy(distribution: Distribution, params: PyTree[Array]) -> Float[Arr
     """Returns the mean entropy of policies with parameters [B, T, ...], a metric.
 
     Of continuous policies only the first state of each sequence counts. Sequences start anywhere in the replay, so
-    these states represent it. The entropy of a squashed Gaussian is an integral, which is costly to compute in every state.
+    these states represent it. The entropy of a squashed Gaussian is an integral, which is costly to compute in every
+    state.
     """
     if distribution.num_actions(params) is None:
         params = jax.tree.map(lambda x: x[:, :1], params)
