@@ -13,6 +13,7 @@ installed is skipped by name.
 import json
 import platform
 import re
+import statistics
 import tempfile
 import time
 import tomllib
@@ -88,7 +89,7 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
                 run=run,
                 algorithm=algorithm,
                 num_seeds=options.num_seeds,
-                callback=stop_in_time(started, options.seconds),
+                callback=stop_in_time(started, options.seconds, lambda: evaluated_lengths(run)),
                 progress=False,
             )
             final = [record for record in read_records(run / "metrics.jsonl") if record["kind"] == "final"]
@@ -126,26 +127,44 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
     )
 
 
-def stop_in_time(started: float, seconds: float) -> Callable[[dict[str, float], Any], None]:
-    """Returns a callback that ends training where another interval would leave too little time to evaluate."""
+def stop_in_time(
+    started: float, seconds: float, evaluated_lengths: Callable[[], list[float]]
+) -> Callable[[dict[str, float], Any], None]:
+    """Returns a callback that ends training where another interval would leave too little time to evaluate.
+
+    `evaluated_lengths` returns the length of episodes in each evaluation so far. The one before training has compiled a
+    program and can't be timed. Its episodes can be the longest, and the best parameters may turn out to be the first.
+    """
     deadline = started + 0.9 * seconds  # a tenth is for the programs of the final evaluation, which are compiled then
     previous: float | None = None
-    interval = evaluation = 0.0  # longest times seen
+    interval = seconds_per_step = 0.0  # longest times seen: of an interval, and of a step of all episodes
 
     def stop(metrics: dict[str, float], handle: Any) -> None:
-        nonlocal previous, interval, evaluation
+        nonlocal previous, interval, seconds_per_step
         now = time.perf_counter()
         if previous is not None:  # the first interval also compiled
             if any(name.startswith("evaluation/") for name in metrics):
-                evaluation = max(evaluation, now - previous - interval)
+                seconds_per_step = max(seconds_per_step, (now - previous - interval) / evaluated_lengths()[-1])
             else:
                 interval = max(interval, now - previous)
+        evaluation = seconds_per_step * max(evaluated_lengths())
         # Another evaluation, and the final ones of the best and of the last parameters, each with twice the episodes.
         if now + interval + 5 * evaluation > deadline:
             handle.stop()
         previous = now
 
     return stop
+
+
+def evaluated_lengths(run: Path) -> list[float]:
+    """Returns the mean length of episodes in each evaluation of a run, over its seeds."""
+    from spo.reports.runs import read_records
+
+    lengths: dict[int, list[float]] = {}
+    for record in read_records(run / "metrics.jsonl"):
+        if record["kind"] == "evaluation":
+            lengths.setdefault(record["iteration"], []).append(record["metrics"]["episode/length"])
+    return [statistics.fmean(of_seeds) for of_seeds in lengths.values()]
 
 
 def describe_hardware() -> str:

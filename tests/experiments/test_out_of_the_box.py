@@ -38,23 +38,29 @@ def test_an_unknown_task_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("evaluates", "times", "stops"),
+    ("evaluates", "times", "lengths", "stops"),
     [
         # Intervals of 100 s. The second ends at 230 s, and a third would end after 270 s.
-        ((False, False), (130.0, 230.0), 1),
+        ((False, False), (130.0, 230.0), [10.0], 1),
         # An evaluation takes 50 s, and the final ones four times that.
-        ((False, False, True), (10.0, 20.0, 80.0), 1),
-        ((False, False, True), (10.0, 20.0, 50.0), 0),
+        ((False, False, True), (10.0, 20.0, 80.0), [10.0, 10.0], 1),
+        # An evaluation takes 20 s. With episodes as long as before training, the next ones would take 60 s.
+        ((False, False, True), (10.0, 20.0, 50.0), [10.0, 10.0], 0),
+        ((False, False, True), (10.0, 20.0, 50.0), [30.0, 10.0], 1),
     ],
 )
 def test_training_stops_where_too_little_time_is_left(
-    monkeypatch: pytest.MonkeyPatch, evaluates: tuple[bool, ...], times: tuple[float, ...], stops: int
+    monkeypatch: pytest.MonkeyPatch,
+    evaluates: tuple[bool, ...],
+    times: tuple[float, ...],
+    lengths: list[float],
+    stops: int,
 ) -> None:
     clock = iter(times)
     monkeypatch.setattr(out_of_the_box.time, "perf_counter", lambda: next(clock))
     stopped = []
     handle = SimpleNamespace(stop=lambda: stopped.append(True))
-    callback = out_of_the_box.stop_in_time(0.0, 300.0)
+    callback = out_of_the_box.stop_in_time(0.0, 300.0, lambda: lengths)
     for number, is_evaluated in enumerate(evaluates, start=1):
         callback({"evaluation/episode/return": 1.0} if is_evaluated else {}, handle)
         assert len(stopped) == (stops if number == len(evaluates) else 0)
