@@ -4,8 +4,9 @@ One table, by algorithm, kind of actions and device. Sizes follow from the numbe
 iterations where its steps allow, ten evaluations, and ends within one iteration of the steps that were asked for. The
 network follows from the observation. Observations and rewards are scaled (`spo.training.scaling`).
 
-The settings were made on the tasks that `experiments/out_of_the_box.toml` calls developed. They are no presets: another
-version may choose others. A run stores the values that it used.
+The settings were made on the tasks that `experiments/out_of_the_box.toml` calls developed, and SPO's for continuous
+actions also on Brax's inverted_double_pendulum, reacher and hopper. They are no presets: another version may choose
+others. A run stores the values that it used.
 """
 
 import dataclasses
@@ -159,7 +160,12 @@ _COMMON: dict[str, Any] = {
 }
 #: Differences for continuous actions.
 _CONTINUOUS: dict[str, dict[str, Any]] = {
-    "spo": {"search": SearchConfig(num_particles=16, horizon=4)},
+    # A Gaussian narrows slowly. On inverted_double_pendulum, 1e5 steps gave a return of 692 at a rate of 1e-3.
+    "spo": {
+        "search": SearchConfig(num_particles=16, horizon=4),
+        "learning_rate": 3e-3,
+        "target_smoothing": 0.02,
+    },
     "ppo": {"entropy_coefficient": 1e-3, "actor_learning_rate": 5e-4},
     "vmpo": {"mean_kl_bound": 0.02, "scale_kl_bound": 1e-3, "initial_mean_multiplier": 1.0},
     "mpo": {"mean_kl_bound": 0.02, "scale_kl_bound": 1e-3, "initial_mean_multiplier": 1.0},
