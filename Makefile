@@ -56,7 +56,7 @@ docs: $(INSTALLED) ## build the documentation into site/; warnings are errors
 bench: $(INSTALLED) ## run small CPU benchmarks and compare with the committed ratios: about five minutes
 	$(RUN) benchmarks/compare.py
 
-claims: $(INSTALLED) ## test the paper's claims at CPU scale, about two hours; writes results/claims.md
+claims: $(INSTALLED) ## test the paper's claims at CPU scale, about two and a half hours; writes results/claims.md
 	$(RUN) experiments/claims.py --run cpu
 
 clean: ## delete everything that make created
