@@ -17,8 +17,10 @@ from spo.algorithms.registry import ALGORITHMS
 from spo.algorithms.spo import SPOConfig
 from spo.cli.commands import COMMANDS
 from spo.networks.config import NetworkConfig
+from spo.training import exports
 from spo.training.defaults import choose_experiment
-from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
+from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig, to_json
+from spo.training.run_folder import RunFolder
 
 
 def experiment_for(requested: list, capsys: pytest.CaptureFixture[str], *arguments: str) -> Experiment:
@@ -130,7 +132,53 @@ def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
     _, folder, options = requested.pop()
     assert folder == tmp_path / "x"
     expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True, "checkpoint_seconds": 9.0}
-    assert options == expected | {"quiet": True, "wandb": "cubes", "distributed": False}
+    assert options == expected | {"quiet": True, "wandb": "cubes"}
+
+
+def test_the_last_of_repeated_options_counts(requested, capsys):
+    """As for the parser, so that a script can add to a command."""
+    experiment = experiment_for(requested, capsys, "--task", "rubiks_cube", "--task", "tiny/chain", "--steps", "64")
+    assert experiment == choose_experiment("tiny/chain", "spo", 64)
+    again = ("--task.time-limit", "5", "--task.time-limit", "9")
+    assert experiment_for(requested, capsys, "--task", "rubiks_cube", *again).task_options == {"time_limit": 9}
+
+
+@pytest.mark.parametrize(
+    ("words", "joins"), [(("--distributed",), True), (("--distributed", "--no-distributed"), False)]
+)
+def test_processes_join_before_the_task_is_looked_at(requested, capsys, monkeypatch, words, joins):
+    """Settings for a task follow from the device, and JAX can't join other processes once it has been used."""
+    calls: list[str] = []
+    monkeypatch.setattr("spo.training.processes.join", lambda: calls.append("join"))
+    monkeypatch.setattr(
+        "spo.training.defaults.choose_experiment", lambda *_, **__: calls.append("choose") or Experiment()
+    )
+    experiment_for(requested, capsys, "--task", "rubiks_cube", "--run", "x", "--quiet", *words)
+    assert calls[:2] == (["join", "choose"] if joins else ["choose"])
+    calls.clear()
+    spo_command(capsys, "train", "--run", "x", "--distributed", "--help")
+    assert not calls
+
+
+def test_a_repeated_command_starts_from_the_copy_in_the_run(requested, capsys, tmp_path):
+    """The file itself may be gone."""
+    learner, folder = tmp_path / "learner.npz", tmp_path / "run"
+    experiment = presets.get("default", task="tiny/chain")
+    exports.write_learner(learner, {}, {"experiment": to_json(experiment)})
+    command = ("--from", str(learner), "--run", str(folder), "--resume", "auto")
+    assert experiment_for(requested, capsys, *command) == experiment
+    RunFolder.unused(folder).create(experiment, start_from=learner).release()
+    learner.unlink()
+    assert experiment_for(requested, capsys, *command) == experiment
+
+
+@pytest.mark.parametrize(("option", "other"), [("--task", "rubiks_cube"), ("--algorithm", "ppo")])
+def test_a_run_is_resumed_with_its_own_task_and_algorithm(requested, capsys, tmp_path, option, other):
+    RunFolder.unused(tmp_path / "run").create(presets.get("default", task="tiny/chain")).release()
+    result = spo_command(capsys, "train", "--resume", str(tmp_path / "run"), option, other)
+    assert result.code == 2
+    assert f"leave {option} {other} out" in result.err
+    assert not requested
 
 
 @pytest.mark.parametrize("words", [("--resume", "auto"), ("--resume=auto",)], ids=["two words", "one word"])
@@ -253,6 +301,8 @@ def test_a_wrong_command_line_prints_what_is_allowed(requested, capsys, argument
         (("--network.width", "0"), "width must be 1 or more, got 0."),
         (("--evaluation.episodes", "0"), "episodes must be"),
         (("--steps", "nan"), "steps must be"),
+        (("--task", "rubiks_cube", "--task.time-limit", "abc"), "--task.time-limit must be a whole number, got 'abc'."),
+        (("--task", "jumanji/game_2048", "--task.time-limit", "1,000"), "jumanji/game_2048 has no option 'time_limit'"),
         (("--num-seeds", "0"), "num_seeds must be"),
         (
             ("--task", "jumanji/snake", "--task.num-row", "3"),

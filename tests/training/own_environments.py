@@ -37,6 +37,20 @@ def corridor(length: int = 4, slip: float = 0.1, time_limit: int = 6) -> Environ
     return episode_limit(Environment(reset, step, spec, DiscreteActions(2)), time_limit)
 
 
+def room(size: tuple[int, int] = (2, 2), doors: list[int] = [1], label: str = "", time_limit: int = 6) -> Environment:  # noqa: B006
+    """A corridor through a room, whose options are no single numbers.
+
+    Args:
+        size: Cells along both sides.
+        doors: Cells with a door.
+        label: Name of the room.
+        time_limit: Steps of an episode.
+    """
+    assert isinstance(size, tuple)
+    assert isinstance(doors, list)
+    return corridor(size[0] * size[1] + len(doors), time_limit=time_limit)._replace(name=label)
+
+
 def slider(time_limit: int = 6) -> Task:
     """A point on a line, pushed by a continuous action. Evaluation starts further out."""
 

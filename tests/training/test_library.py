@@ -80,6 +80,18 @@ def test_a_program_can_be_started_again_as_it_is(calls: list, tmp_path: Path):
     assert (continued["resume"], continued["start_from"]) == (True, None)
 
 
+def test_another_algorithm_does_not_continue_a_run(calls: list, tmp_path: Path):
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        spo.train("tiny/chain", run=folder, algorithm="ppo", progress=False)
+    with pytest.raises(ValueError, match="run was trained with the algorithm ppo: leave algorithm out"):
+        spo.train("tiny/chain", run=folder, resume=True, algorithm="spo", progress=False)
+    for given in ({}, {"algorithm": "ppo"}):
+        with pytest.raises(KeyboardInterrupt):
+            spo.train("tiny/chain", run=folder, resume=True, progress=False, **given)
+    assert [experiment.algorithm for experiment, _ in calls] == ["ppo"] * 3
+
+
 def test_a_run_in_the_folder_or_none_is_named_with_the_argument_that_helps(calls: list, tmp_path: Path):
     folder = tmp_path / "run"
     with pytest.raises(ValueError, match=r"run holds no run to continue: .* resume='auto'"):

@@ -389,6 +389,21 @@ def test_options_of_the_function_are_options_of_the_task(tmp_path, capsys, monke
     assert "Number of cells." in help_text
 
 
+def test_an_option_can_be_a_tuple_a_list_or_a_text_of_digits(tmp_path, capsys):
+    run = tmp_path / "run"
+    options = ["--task.size", "3", "2", "--task.doors", "4", "5", "--task.label", "7", "--quiet"]
+    result = spo_command(capsys, "train", "--task", name("room"), *OPTIONS, *options, "--run", str(run))
+    assert result.code == 0, result.err
+    stored = load_experiment(run)
+    assert stored.task_options == {"size": [3, 2], "doors": [4, 5], "label": "7"}
+    assert stored.specs["observation"] == "float32[8]"
+    evaluated = spo_command(capsys, "evaluate", str(run), "--episodes", "4")
+    assert evaluated.code == 0, evaluated.err
+    repeated = spo_command(capsys, "train", "--like", str(run), "--run", str(tmp_path / "again"), "--quiet")
+    assert repeated.code == 0, repeated.err
+    assert load_experiment(tmp_path / "again") == stored
+
+
 def test_options_are_given_to_functions_and_refused_for_objects():
     with pytest.raises(ValueError, match="task_options are those of an environment that is given by name"):
         spo.train(own_environments.corridor(), task_options={"length": 5}, **SETTINGS)

@@ -1,6 +1,7 @@
 """Tests of run folders: the runs that they accept and refuse, and the learners in them."""
 
 import errno
+import inspect
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from spo.algorithms.spo import SPOConfig
+from spo.environments.rubiks_cube import rubiks_cube
 from spo.networks.config import NetworkConfig
 from spo.reports.overview import list_overviews
 from spo.reports.runs import list_runs
@@ -47,6 +49,18 @@ def test_a_run_of_an_object_is_continued_in_python(tmp_path: Path):
     for change in ({"task": "object:mine"}, {"algorithm": "object:mine"}, {"network": {"kind": "object:mine"}}):
         folder.config_path.write_text(json.dumps(record | change))
         assert folder.resume_command.startswith("spo.train(env, run="), change
+
+
+def test_an_option_of_the_task_with_its_default_changes_nothing(tmp_path: Path):
+    """`spo.train` stores the options that it is given, and the command line leaves out defaults."""
+    options = tiny_experiment().task_options
+    assert inspect.signature(rubiks_cube).parameters["size"].default == 3
+    for stored, given in ((options | {"size": 3}, options), (options, options | {"size": 3})):
+        folder = RunFolder.unused(tmp_path / f"run{len(stored)}")
+        folder.create(tiny_experiment(task_options=stored)).release()
+        folder.check_same(tiny_experiment(task_options=given))
+        with pytest.raises(ValueError, match=r"task_options\.size"):
+            folder.check_same(tiny_experiment(task_options=given | {"size": 2}))
 
 
 @pytest.mark.parametrize(

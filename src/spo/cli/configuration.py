@@ -59,7 +59,11 @@ def start_experiment(arguments: Sequence[str], preset: str | None, resume: str |
     _refuse_several(preset, {"--resume": resume, "--like": run, "--config": file})
     algorithm, task = find_value(arguments, "--algorithm"), find_value(arguments, "--task")
     if resume is not None:
-        return RunFolder.open(Path(resume)).experiment
+        stored = RunFolder.open(Path(resume)).experiment
+        for option, given, own in (("--task", task, stored.task), ("--algorithm", algorithm, stored.algorithm)):
+            if given not in (None, own):
+                raise ValueError(f"A run is resumed with its own settings, {option} {own}: leave {option} {given} out.")
+        return stored
     saved = _saved_learner(arguments)
     if run is not None:
         experiment = like(Path(run), algorithm, task, network)

@@ -5,7 +5,9 @@ that they contain. The docstring below a field is its help text. A new field of 
 """
 
 import ast
+import copy
 import dataclasses
+import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -21,7 +23,7 @@ from spo.algorithms.registry import ALGORITHMS
 from spo.checks import NonNegativeFloat, PositiveInt, check_fields
 from spo.cli.parsing import parse
 from spo.environments import registry
-from spo.environments.own import option_types
+from spo.environments.own import option_types, plain_option, typed_option
 from spo.training.experiment import Experiment
 from spo.training.saved_learners import load_experiment
 
@@ -96,11 +98,10 @@ def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]
 
 
 def _chosen_task_options(task: str, options: Any) -> dict[str, Any]:
-    """Returns the options of a task that differ from their defaults."""
+    """Returns the options of a task that differ from their defaults, as JSON has them: without paths and tuples."""
     defaults = named_task_options(task)
     chosen = {name: value for name, value in vars(options).items() if value != defaults[name]}
-    # An experiment is stored as JSON, which has no paths.
-    return {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
+    return {name: plain_option(value) for name, value in chosen.items()}
 
 
 # --- Options of a task ------------------------------------------------------------------------------------------------
@@ -129,9 +130,16 @@ def _make_task_options(task: str, values: dict[str, Any]) -> Any:
     """
     maker = registry.maker_of(task)
     kinds = option_types(maker)
-    fields = [
-        (name, kinds[name], dataclasses.field(default=values.get(name, default)))
+    defaults = {
+        name: typed_option(values[name], kinds[name]) if name in values else default
         for name, default in named_task_options(task).items()
+    }
+    fields = [
+        # A dataclass refuses a list as a default.
+        (name, kinds[name], dataclasses.field(default_factory=functools.partial(copy.copy, default)))
+        if isinstance(default, list)
+        else (name, kinds[name], dataclasses.field(default=default))
+        for name, default in defaults.items()
     ]
     docstring = getattr(maker, "func", maker).__doc__  # that of a partial function is about `functools.partial`
     return dataclasses.make_dataclass("TaskOptions", fields, frozen=True, namespace={"__doc__": docstring})()
@@ -359,30 +367,51 @@ def to_evaluated(experiment: Experiment, chosen: SavedRunOptions, other_task_opt
 
 def find_value(arguments: Sequence[str], option: str) -> str | None:
     """Returns the value of an option on a command line; None if it is absent or has no value."""
+    found = None  # the last one counts, as for the parser
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag == option:
-            return value if equals else next(iter(arguments[index + 1 :]), None)
-    return None
+            found = value if equals else next(iter(arguments[index + 1 :]), None)
+    return found
+
+
+@dataclass(frozen=True)
+class _TaskOptionsOnly:
+    task_options: Annotated[Any, arg(name="task")]
+
+
+def is_set(arguments: Sequence[str], option: str) -> bool:
+    """Returns True if a command line sets an option without a value, and does not take it back after that."""
+    negated = option.replace("--", "--no-", 1)
+    given = [argument for argument in arguments if argument in (option, negated)]
+    return given[-1:] == [option]
 
 
 def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the options `--task.NAME VALUE` of a command line that the task has, as literals where they are."""
-    options: dict[str, Any] = {}
-    parameters = _parameters(registry.maker_of(task))
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    for index, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if not flag.startswith("--task."):
-            continue
-        name = flag.removeprefix("--task.").replace("-", "_")
-        following = next(iter(arguments[index + 1 :]), "--")
-        if equals or not following.startswith("--"):
-            options[name] = _literal(value if equals else following)
-        else:
-            options[name.removeprefix("no_")] = not name.startswith("no_")
-    # The parser names the options that a task does not have.
-    return {name: value for name, value in options.items() if takes_all or name in named_task_options(task)}
+    """Returns the options `--task.NAME VALUE` of a command line that the task has, with their types.
+
+    Raises ValueError, as the parser would, for a value that an option does not accept.
+    """
+    words: list[str] = []
+    is_of_task = False
+    for word in arguments:
+        is_of_task = word.startswith("--task.") if word.startswith("--") else is_of_task
+        words += [word] if is_of_task else []
+    if not words:
+        return {}
+    rest, others = split_other_task_options(words, Experiment(task=task))
+    # The parser of the whole command line names the options that the task does not have.
+    chosen, _ = parse(
+        "spo train",
+        lambda: tyro.cli(
+            _TaskOptionsOnly,
+            prog="spo train",
+            default=_TaskOptionsOnly(_make_task_options(task, {})),
+            args=rest,
+            return_unknown_args=True,
+        ),
+    )
+    return _chosen_task_options(task, chosen.task_options) | others
 
 
 __all__ = [
@@ -393,6 +422,7 @@ __all__ = [
     "TrainOptions",
     "find_task_options",
     "find_value",
+    "is_set",
     "make_experiment_options",
     "make_saved_run_options",
     "named_task_options",

@@ -27,7 +27,8 @@ def train(*arguments: str) -> None:
     if is_automatic and options.find_value(arguments, "--run") is None:
         raise ValueError("--resume auto needs the folder of the run: add --run FOLDER, or write --resume FOLDER.")
     if is_automatic:  # the settings are those of the command line in any case
-        resume, arguments = None, _without_resume(arguments)
+        resume, arguments = None, _from_own_start(_without_resume(arguments))
+    _join_processes(arguments, resume)  # before the task is looked at, which may use JAX
     start = configuration.start_experiment(arguments, preset, resume)
     source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
     rest, other_task_options = options.split_other_task_options(arguments, start)
@@ -52,8 +53,6 @@ def train(*arguments: str) -> None:
         raise ValueError(f"Name the preset first: spo train {chosen.preset} ...")
     if resume and chosen.run is not None:
         raise ValueError(f"A run is resumed in its own folder, {resume}: leave --run out.")
-    if chosen.distributed and not resume and chosen.run is None:
-        raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
     experiment = options.to_experiment(chosen.experiment, other_task_options)
     if configuration.is_chosen(arguments, preset) and not chosen.quiet:
         from spo.training.defaults import describe_choice
@@ -71,7 +70,6 @@ def train(*arguments: str) -> None:
         deterministic=chosen.deterministic,
         quiet=chosen.quiet,
         wandb=chosen.wandb,
-        distributed=chosen.distributed,
     )
 
 
@@ -85,7 +83,6 @@ def run(
     deterministic: bool = False,
     quiet: bool = False,
     wandb: str | None = None,
-    distributed: bool = False,
 ) -> None:
     """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
@@ -102,8 +99,6 @@ def run(
         def start(self, info: RunInfo) -> None:
             self.info = info
 
-    if distributed:
-        processes.join()
     if resume == AUTO:
         resume = run_folder.finds_run(folder)
         start_from = None if resume else start_from
@@ -137,6 +132,18 @@ def run(
         print(run_report.report(folder, can_render=seen.info is None or seen.info.can_render))
 
 
+def _join_processes(arguments: Sequence[str], resume: str | None) -> None:
+    """Joins the other processes of a run with `--distributed`."""
+    from spo.cli import options
+    from spo.training import processes
+
+    if not options.is_set(arguments, "--distributed") or {"-h", "--help"} & set(arguments):
+        return
+    if resume is None and options.find_value(arguments, "--run") is None:
+        raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
+    processes.join()
+
+
 def _without_resume(arguments: Sequence[str]) -> tuple[str, ...]:
     """Returns a command line without `--resume auto`."""
     joined = f"--resume={AUTO}"
@@ -145,6 +152,20 @@ def _without_resume(arguments: Sequence[str]) -> tuple[str, ...]:
         start = words.index("--resume")
         words = words[:start] + words[start + 2 :]
     return tuple(words)
+
+
+def _from_own_start(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns a command line in which `--from` names the run's own copy of the file, if the run exists and has one.
+
+    The file itself may be gone when the command is repeated.
+    """
+    from spo.cli.options import find_value
+    from spo.training.run_folder import RunFolder
+
+    run, file = find_value(arguments, "--run"), find_value(arguments, "--from")
+    if run is None or file is None or not (copy := RunFolder(Path(run)).start_path).is_file():
+        return arguments
+    return (*arguments, "--from", str(copy))  # the last value counts
 
 
 def _description(source: str, presets: tuple[str, ...]) -> str:

@@ -56,7 +56,7 @@ def own_maker(name: str) -> Callable[..., Task]:
 
     @functools.wraps(function)
     def make(**options: Any) -> Task:
-        given = {option: _from_json(value, hints.get(option)) for option, value in options.items()}
+        given = {option: typed_option(value, hints.get(option)) for option, value in options.items()}
         check_arguments(function, given, owner=name)
         return call_maker(calling_from_current_folder(function), name, **given)
 
@@ -113,8 +113,15 @@ def option_types(function: Callable[..., Any]) -> dict[str, Any]:
     return types
 
 
-def _from_json(value: Any, kind: Any) -> Any:
-    """Returns a stored option in its own type: JSON has neither paths nor tuples."""
+def plain_option(value: Any) -> Any:
+    """Returns an option as JSON has it: a path as text, a tuple as a list."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(map(plain_option, value)) if isinstance(value, tuple | list) else value
+
+
+def typed_option(value: Any, kind: Any) -> Any:
+    """Returns a stored option in its own type."""
     kinds = (kind, *typing.get_args(kind))
     if isinstance(value, str) and Path in kinds and str not in kinds:
         return Path(value)
@@ -212,7 +219,9 @@ __all__ = [
     "is_own",
     "option_types",
     "own_maker",
+    "plain_option",
     "to_task",
+    "typed_option",
     "with_masks",
     "with_names",
 ]

@@ -308,10 +308,16 @@ def _describe_task(
     if environment is not None:
         return environment, None
     if is_own(task):
-        return environments.make(task, **options).train, options.get("time_limit")
+        return environments.make(task, **options).train, _time_limit(options, None)
     # Options change the sizes of a task, not its kind: a preview loads no data and needs none of them.
     described = environments.registry.describe(task)
-    return described.environment, options.get("time_limit", described.time_limit)
+    return described.environment, _time_limit(options, described.time_limit)
+
+
+def _time_limit(options: dict[str, Any], usual: int | None) -> int | None:
+    """Returns the time limit among the options of a task. A wrong one is refused when the task is made."""
+    given = options.get("time_limit")
+    return given if isinstance(given, int) and given > 0 else usual
 
 
 def describe_choice(experiment: Experiment) -> str:

@@ -57,7 +57,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     seed: int = 0,
     num_seeds: int = 1,
-    algorithm: str | Callable[..., Algorithm] = "spo",
+    algorithm: str | Callable[..., Algorithm] | None = None,
     config: Any = None,
     network: NetworkConfig | NetworkFunction | str | None = None,
     callback: loop.Callback | None = None,
@@ -87,7 +87,7 @@ def train(
       num_seeds: number of independent seeds to train side by side. The agent returned is that of the first one;
         `spo.load(path, member=1)` returns the second.
       algorithm: name of the algorithm; or your own, a function `(setting, config: MyConfig) -> Algorithm`, see
-        `spo.algorithms.base`; or its name, `module:function`.
+        `spo.algorithms.base`; or its name, `module:function`. None: "spo", or that of the run to continue.
       config: its hyperparameters. None: all settings that are not given are chosen for the task, see
         `spo.training.defaults`.
       network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
@@ -121,13 +121,15 @@ def train(
     if (source := start_from if not resume else settings.get("start_from") and run) is not None:
         saved = load_experiment(Path(source))  # its parameters fit no other network and no other scaling
         given = {"network": saved.network, "scaling": saved.scaling, **given}
-    algorithm = name_algorithm(algorithm)
+    algorithm = None if algorithm is None else name_algorithm(algorithm)
     if resume and run is not None and config is None:  # another version may choose other settings
         stored = RunFolder.open(Path(run)).experiment
         given = {"task": name, "steps": stored.steps if steps is None else steps, **given}
+        if algorithm not in (None, stored.algorithm):
+            raise ValueError(f"{run} was trained with the algorithm {stored.algorithm}: leave algorithm out.")
         experiment = dataclasses.replace(stored, **given)
     else:
-        experiment = _make_experiment(name, algorithm, steps, task, config, given)
+        experiment = _make_experiment(name, algorithm or "spo", steps, task, config, given)
     if progress and config is None and not resume:
         print(describe_choice(experiment))
     curve = _Curve(on_evaluation)

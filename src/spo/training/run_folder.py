@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
@@ -20,6 +21,8 @@ import jax
 
 from spo import files
 from spo._version import __version__
+from spo.environments import registry
+from spo.environments.own import plain_option
 from spo.importing import is_object_name
 from spo.provenance import git_commit
 from spo.reports.runs import CHECKSUM, check_config, flatten, read_config, read_starts, with_checksum
@@ -245,7 +248,9 @@ class RunFolder:
 
     def _changes(self, experiment: Experiment) -> dict[str, str]:
         """Returns the settings that differ from those of the run: name -> a description of the change."""
-        stored, given = (flatten(json.loads(json.dumps(to_json(e)))) for e in (self.experiment, experiment))
+        stored, given = (
+            flatten(json.loads(json.dumps(to_json(_without_defaults(e))))) for e in (self.experiment, experiment)
+        )
         changed = [name for name in sorted(stored | given) if stored.get(name) != given.get(name)]
         return {name: f"{name} ({stored.get(name)!r}, now {given.get(name)!r})" for name in changed}
 
@@ -265,6 +270,19 @@ class RunFolder:
         """Adds this start of the run to environment.json."""
         start = {**_describe_environment(), **facts}
         write_json(self.environment_path, with_checksum({"starts": [*read_starts(self.path), start]}))
+
+
+def _without_defaults(experiment: Experiment) -> Experiment:
+    """Returns the experiment without the options of its task that equal their defaults. They change nothing."""
+    if is_object_name(experiment.task):
+        return experiment
+    parameters = inspect.signature(registry.maker_of(experiment.task)).parameters
+    options = {
+        name: value
+        for name, value in experiment.task_options.items()
+        if name not in parameters or plain_option(value) != plain_option(parameters[name].default)
+    }
+    return dataclasses.replace(experiment, task_options=options)
 
 
 def finds_run(path: Path) -> bool:
