@@ -198,6 +198,7 @@ def test_a_request_with_one_wrong_header_is_refused(server, headers, status):
         ("GET", "/?token=x", 403),
         ("GET", "/?token={token}&token={token}", 403),
         ("GET", "/?token={token}&x=1", 403),
+        ("GET", "/?token={token}&x=1&y=2", 403),
         ("GET", "/index.html?token={token}", 404),
         ("GET", "/../../etc/passwd?token={token}", 404),
         ("GET", "//evil.example/?token={token}", 404),

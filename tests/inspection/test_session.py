@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from inspection.subjects import make_subject
-from spo.inspection.episode import Origin, record_episode
+from spo.environments import make
+from spo.inspection.episode import Origin, describe_actions, record_episode
 from spo.inspection.session import Session
+from spo.types import ContinuousActions, DiscreteActions
 
 ORIGIN = Origin("runs/x", "best", 100)
 SMALL = {"num_particles": 8, "horizon": 4, "resample_period": 1, "readout": "last"}
@@ -109,6 +111,15 @@ def test_a_picture_of_a_particle_on_request(session: Session):
     decision = answer["steps"][0]["decision"]
     drawn = session.answer("/api/picture", {"search_id": decision["search_id"], "place": [1, 2]})["picture"]
     assert drawn == answer["pictures"][decision["search"]["picture"][1][2]]
+
+
+def test_numbers_of_numpy_in_a_spec_are_written():
+    environment = make("tiny/lqr").train
+    spec = ContinuousActions(np.int64(1), np.float32(-1.0), np.float32(1.0))
+    described = describe_actions(environment._replace(action_spec=spec))
+    assert json.loads(json.dumps(described)) == {"kind": "continuous", "size": 1, "low": -1.0, "high": 1.0}
+    named = describe_actions(environment._replace(action_spec=DiscreteActions(np.int64(2)), action_names=()))
+    assert named["names"] == ["action 0", "action 1"]
 
 
 def test_an_action_that_is_not_allowed_is_refused():

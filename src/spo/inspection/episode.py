@@ -105,9 +105,10 @@ def describe_actions(environment: Environment) -> dict[str, Any]:
     """Returns kind and names of the actions, or their bounds."""
     spec = environment.action_spec
     if isinstance(spec, DiscreteActions):
-        names = environment.action_names or tuple(f"action {index}" for index in range(spec.num_actions))
+        names = environment.action_names or tuple(f"action {index}" for index in range(int(spec.num_actions)))
         return {"kind": "discrete", "names": list(names)}
-    return {"kind": "continuous", "size": spec.size, "low": spec.low, "high": spec.high}
+    # A user's spec may hold numbers of NumPy, which JSON does not have.
+    return {"kind": "continuous", "size": int(spec.size), "low": float(spec.low), "high": float(spec.high)}
 
 
 def describe_state(pictures: Pictures, index: int, state: State, timestep: TimeStep, total: float) -> dict[str, Any]:

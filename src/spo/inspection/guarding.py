@@ -44,7 +44,10 @@ def check_page_request(target: str, token: str) -> None:
     parts = _split(target)
     if parts.path != PAGE:
         raise Refused(404, "There is no such page: use the address that was printed.")
-    given = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=2)
+    try:
+        given = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=2)
+    except ValueError:  # more fields
+        given = []
     if len(given) != 1 or given[0][0] != "token":
         raise Refused(403, "The address needs its token: use the address that was printed.")
     _check_token([given[0][1]], token)

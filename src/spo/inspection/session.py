@@ -77,7 +77,15 @@ class Session:
     def starts(self) -> dict[str, Any] | None:
         """Kind and range of the starts that can be chosen."""
         starts = self.subject.environment.starts
-        return None if starts is None else {"label": starts.label, "low": starts.low, "high": starts.high}
+        return (
+            None
+            if starts is None
+            else {
+                "label": starts.label,
+                "low": int(starts.low),
+                "high": int(starts.high),
+            }
+        )
 
     # --- Requests -----------------------------------------------------------------------------------------------------
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
