@@ -229,6 +229,11 @@ BROKEN = {
         "reset must return (state, timestep)",
         "return state, TimeStep(...)",
     ),
+    "number_of_goals_as_solved": (
+        lambda: corridor(metrics=lambda goal: {"solved": jnp.float32(3.0)}),
+        "metrics['solved'] of reset is 3",
+        "Give other numbers another name",
+    ),
     "action_spec_is_a_number": (lambda: corridor()._replace(action_spec=2), "action_spec", "DiscreteActions(4)"),
     "no_actions": (lambda: corridor()._replace(action_spec=DiscreteActions(0)), "num_actions", "DiscreteActions(4)"),
     "empty_range": (

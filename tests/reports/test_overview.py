@@ -226,6 +226,13 @@ def test_files_of_other_programs_are_not_listed(root: Path):
     assert list_overviews(root / "nowhere") == []
 
 
+def test_linked_runs_are_found_once(root: Path, tmp_path_factory: pytest.TempPathFactory):
+    elsewhere = write_run(tmp_path_factory.mktemp("disk") / "moved", [0.1])
+    os.symlink(elsewhere, root / "linked")
+    os.symlink(root, root / "deep" / "above")
+    assert sorted(names(list_overviews(root))) == ["done", "linked", "new", "old"]
+
+
 def test_a_run_without_an_evaluation_has_no_result(tmp_path: Path):
     run = write_run(tmp_path / "run", [0.5])
     (run / "metrics.jsonl").unlink()

@@ -50,7 +50,7 @@ def compute(name: str) -> Facts:
         with quiet():
             environment, time_limit, score, physics = registry.describe(name)
     except Exception as error:  # one environment of another library that fails must not hide the others
-        return Facts(f"can't be built here: {str(error).splitlines()[0]}", "", "")
+        return Facts(f"can't be built here: {(str(error) or type(error).__name__).splitlines()[0]}", "", "")
 
     def size(path: Any, spec: jax.ShapeDtypeStruct) -> str:
         field = jax.tree_util.keystr(path, simple=True, separator=".")

@@ -30,7 +30,12 @@ def find_runs(path: str | Path) -> list[Path]:
 
 def runs_below(root: Path) -> Iterator[Path]:
     """Yields the folders of all runs below a folder, and that folder itself if it is one."""
-    for folder, below, names in os.walk(root):
+    seen = set()
+    for folder, below, names in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # by a link
+            below.clear()
+            continue
+        seen.add(real)
         below[:] = [name for name in below if not name.endswith(".draft")]  # runs that are being created
         if "config.json" in names and is_run(Path(folder)):
             yield Path(folder)

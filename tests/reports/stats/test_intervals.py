@@ -19,6 +19,12 @@ def test_share_interval_is_wilsons(successes: int, count: int):
     assert found == pytest.approx((successes / count, expected.low, expected.high), abs=1e-6)
 
 
+def test_a_number_that_is_no_share_has_an_interval():
+    """The result of a run that reports such a number can be written."""
+    assert stats.share_interval(3.0, 10) == (3.0, *stats.share_interval(1.0, 10)[1:])
+    assert stats.share_interval(-0.5, 10) == (-0.5, *stats.share_interval(0.0, 10)[1:])
+
+
 def test_mean_interval_is_students():
     values = [1.0, 2.0, 4.0, 8.0]
     expected = scipy_stats.t.interval(0.95, 3, loc=3.75, scale=scipy_stats.sem(values))

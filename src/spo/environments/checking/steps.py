@@ -111,6 +111,12 @@ def _check_values(name: str, timestep: TimeStep) -> None:
                 f"{path} of {name} contains NaN or an infinite number: find the division, logarithm or root that "
                 "produces it (jax.debug.print shows values)."
             )
+    solved = timestep.metrics.get("solved", 0.0)
+    if not np.all((np.asarray(solved) >= 0) & (np.asarray(solved) <= 1)):
+        raise InvalidEnvironment(
+            f"metrics['solved'] of {name} is {float(np.max(solved)):g}: it is 1 where the task is solved and 0 "
+            "elsewhere. Give other numbers another name."
+        )
     if timestep.action_mask is not None and not np.any(timestep.action_mask):
         raise InvalidEnvironment(
             f"action_mask of {name} is all False: allow at least one action in every state, in the last one too."

@@ -20,12 +20,15 @@ class Interval(NamedTuple):
 def share_interval(share: float, count: int) -> Interval:
     """Returns Wilson's interval of a share observed in `count` independent trials. It stays inside [0, 1].
 
+    A number above 1, which is no share, has the interval of 1: a finished run must be able to write its result.
+
     (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
     """
     z2 = NORMAL_95**2
+    mean, share = share, min(max(share, 0.0), 1.0)
     centre = (share + z2 / (2 * count)) / (1 + z2 / count)
     half = NORMAL_95 / (1 + z2 / count) * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+    return Interval(mean, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def normal_interval(mean: float, deviation: float, count: int) -> Interval:
