@@ -64,6 +64,14 @@ def test_lines_average_seeds_and_are_few():
     assert lines[3:] == ["hello"]
 
 
+def test_a_file_gets_every_line_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """So `tail -f` follows a run, and a kill loses no line."""
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr(sys, "stdout", log)
+        LineDisplay().message("hello")
+        assert (tmp_path / "log").read_text() == "hello\n"
+
+
 def test_a_metric_that_a_seed_lacks_is_not_shown():
     lines: list[str] = []
     display = LineDisplay(lines.append)

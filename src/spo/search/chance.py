@@ -12,8 +12,8 @@ so that the search is risk-neutral:
     shared       lets particles with the same action in the same state share their outcomes, at no further model step
     enumerated   for a model that lists its outcomes with their probabilities
 
-All need a V that is right in the states after a random event, if its reward comes later. With a V that can't be trusted,
-use `readouts.mean_returns`.
+All need a V that is right in the states after a random event, if its reward comes later. With a V that can't be
+trusted, use `readouts.mean_returns`.
 """
 
 import functools

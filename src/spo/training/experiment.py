@@ -38,8 +38,8 @@ class ScalingConfig:
     """Scaling of what is learned from, by statistics that are measured during training and stored with the agent."""
 
     observations: bool = False
-    """Shift and scale large numbers of observations to mean 0 and standard deviation 1. Numbers of size 1 stay nearly as
-    they are, and so do images and boards."""
+    """Shift and scale large numbers of observations to mean 0 and standard deviation 1. Numbers of size 1 stay nearly
+    as they are, and so do images and boards."""
     rewards: bool = False
     """Divide rewards by the standard deviation of discounted returns. Results are in rewards of the environment."""
 

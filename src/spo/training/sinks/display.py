@@ -85,12 +85,16 @@ class _Display(Sink):
         return f"{env_steps_per_second:,.0f} steps/s  {format_duration(seconds_left)} left"
 
 
+def _print_at_once(text: str) -> None:
+    print(text, flush=True)  # Python would hold the lines of a pipe or a file back
+
+
 class LineDisplay(_Display):
     """Writes a line for each evaluation, and in between a line of training metrics every few seconds."""
 
     def __init__(
         self,
-        write: Callable[[str], None] = print,
+        write: Callable[[str], None] = _print_at_once,
         seconds_between_lines: float = SECONDS_BETWEEN_LINES,
         clock: Callable[[], float] = time.monotonic,
     ):
