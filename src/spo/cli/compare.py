@@ -155,7 +155,7 @@ _NO_OPTIONS = ("spo_version", "start_from", "specs", "sha256")
 
 def to_flags(changed: dict[str, Any], task: str) -> Iterator[str]:
     """Yields the words of the command line that change these settings."""
-    from spo.cli.options import named_task_options
+    from spo.cli.task_options import named_task_options
 
     named = {f"task_options.{name}" for name in named_task_options(task)}
     for key, value in changed.items():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
+from spo.cli.unparsed import find_value
+
 if TYPE_CHECKING:
     from spo.training.experiment import Experiment
 
@@ -50,7 +52,6 @@ def start_experiment(arguments: Sequence[str], preset: str | None, resume: str |
     learner (`--from`) provides its network, and the other settings too if nothing else does.
     """
     from spo import presets
-    from spo.cli.options import find_value
     from spo.training.run_folder import RunFolder
     from spo.training.saved_learners import load_experiment
 
@@ -83,7 +84,6 @@ def start_experiment(arguments: Sequence[str], preset: str | None, resume: str |
 
 def is_chosen(arguments: Sequence[str], preset: str | None) -> bool:
     """Returns True if the settings are chosen for the task: a task is named, and neither a preset, run nor file."""
-    from spo.cli.options import find_value
 
     others = ("--resume", "--like", "--config", "--from")
     named = preset is not None or any(find_value(arguments, option) is not None for option in others)
@@ -93,7 +93,7 @@ def is_chosen(arguments: Sequence[str], preset: str | None) -> bool:
 def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment":
     """Returns the settings for the task, its options and the steps of a command line that is not parsed yet."""
     from spo.algorithms.registry import find_algorithm
-    from spo.cli.options import find_task_options, find_value
+    from spo.cli.task_options import find_task_options
     from spo.networks.config import NetworkConfig
     from spo.training.defaults import choose_experiment
 
@@ -115,7 +115,6 @@ def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment"
 
 def _saved_learner(arguments: Sequence[str]) -> Path | None:
     """Returns the file of `--from`. None if it is absent, or no file: the run is refused later."""
-    from spo.cli.options import find_value
 
     saved = Path(find_value(arguments, "--from") or "")
     return saved if saved.is_file() else None
@@ -193,7 +192,6 @@ def _refuse_several(preset: str | None, sources: dict[str, str | None]) -> None:
 def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -> str:
     """Returns words for the help text: where the defaults of the options come from."""
     from spo import presets
-    from spo.cli.options import find_value
 
     run, file = resume or find_value(arguments, "--like"), find_value(arguments, "--config")
     if run is not None:

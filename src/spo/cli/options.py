@@ -4,16 +4,11 @@ tyro reads the name, type, default and help text of every option from these clas
 that they contain. The docstring below a field is its help text. A new field of a configuration is a new option.
 """
 
-import ast
-import copy
 import dataclasses
-import functools
-import inspect
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from tyro.conf import Positional, arg
@@ -22,8 +17,7 @@ from spo.algorithms.planning import SearchConfig
 from spo.algorithms.registry import ALGORITHMS
 from spo.checks import NonNegativeFloat, PositiveInt, check_fields
 from spo.cli.parsing import parse
-from spo.environments import registry
-from spo.environments.own import option_types, plain_option, typed_option
+from spo.cli.task_options import chosen_task_options, make_task_options, split_other_task_options
 from spo.training.experiment import Experiment
 from spo.training.saved_learners import load_experiment
 
@@ -86,116 +80,15 @@ class TrainOptions:
 def make_experiment_options(experiment: Experiment) -> ExperimentOptions:
     """Returns the options whose defaults are the values of an experiment."""
     values = {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
-    values["task_options"] = _make_task_options(experiment.task, experiment.task_options)
+    values["task_options"] = make_task_options(experiment.task, experiment.task_options)
     return ExperimentOptions(**values)
 
 
 def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]) -> Experiment:
     """Returns the experiment of parsed options. Task options that equal their default are left out."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Experiment)}
-    values["task_options"] = _chosen_task_options(options.task, options.task_options) | other_task_options
+    values["task_options"] = chosen_task_options(options.task, options.task_options) | other_task_options
     return Experiment(**values)
-
-
-def _chosen_task_options(task: str, options: Any) -> dict[str, Any]:
-    """Returns the options of a task that differ from their defaults, as JSON has them: without paths and tuples."""
-    defaults = named_task_options(task)
-    chosen = {name: value for name, value in vars(options).items() if value != defaults[name]}
-    return {name: plain_option(value) for name, value in chosen.items()}
-
-
-# --- Options of a task ------------------------------------------------------------------------------------------------
-
-
-def named_task_options(task: str) -> dict[str, Any]:
-    """Returns the default of every option that the task's maker names; `tyro.MISSING` for one that must be given.
-
-    An option whose type no text can express, such as a function, is left out: it keeps its default.
-    """
-    maker = registry.maker_of(task)
-    kinds = option_types(maker)
-    named = [p for p in _parameters(maker) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return {
-        parameter.name: tyro.MISSING if parameter.default is parameter.empty else parameter.default
-        for parameter in named
-        if _can_be_typed(kinds[parameter.name])
-    }
-
-
-def _make_task_options(task: str, values: dict[str, Any]) -> Any:
-    """Returns an instance of a dataclass with the options that the task's maker names.
-
-    The signature of the maker decides the fields, so the class is built here. tyro finds the help texts in the "Args:"
-    section of the maker's docstring.
-    """
-    maker = registry.maker_of(task)
-    kinds = option_types(maker)
-    defaults = {
-        name: typed_option(values[name], kinds[name]) if name in values else default
-        for name, default in named_task_options(task).items()
-    }
-    fields = [
-        # A dataclass refuses a list as a default.
-        (name, kinds[name], dataclasses.field(default_factory=functools.partial(copy.copy, default)))
-        if isinstance(default, list)
-        else (name, kinds[name], dataclasses.field(default=default))
-        for name, default in defaults.items()
-    ]
-    docstring = getattr(maker, "func", maker).__doc__  # that of a partial function is about `functools.partial`
-    return dataclasses.make_dataclass("TaskOptions", fields, frozen=True, namespace={"__doc__": docstring})()
-
-
-def _can_be_typed(kind: Any) -> bool:
-    """Returns True for a type whose values can be written on a command line."""
-    if get_origin(kind) is Literal:
-        return True
-    if get_origin(kind) is Annotated:
-        return _can_be_typed(get_args(kind)[0])
-    if get_origin(kind) is not None:
-        return get_origin(kind) in _CONTAINERS and all(map(_can_be_typed, get_args(kind)))
-    return kind in (int, float, str, bool, Path, type(None), ...)
-
-
-#: Types of options that hold other types, as `typing.get_origin` returns them.
-_CONTAINERS = (tuple, list, Union, types.UnionType)
-
-
-def split_other_task_options(arguments: Sequence[str], experiment: Experiment) -> tuple[list[str], dict[str, Any]]:
-    """Splits off `--task.NAME VALUE` for the options that a task passes to another library.
-
-    Their names and types are unknown here. A value is read as a Python literal, or else as text. The experiment's own
-    options of this kind are kept.
-    """
-    known = named_task_options(experiment.task)
-    others = {name: value for name, value in experiment.task_options.items() if name not in known}
-    parameters = _parameters(registry.maker_of(experiment.task))
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return list(arguments), others
-    rest, queue = [], list(arguments)
-    while queue:
-        argument = queue.pop(0)
-        flag, equals, value = argument.partition("=")
-        name = flag.removeprefix("--task.").replace("-", "_")
-        if not flag.startswith("--task.") or name.removeprefix("no_") in known:
-            rest.append(argument)
-            continue
-        if not equals and (not queue or queue[0].startswith("--")):
-            raise ValueError(f"{flag} needs a value, such as {flag} True.")
-        others[name] = _literal(value if equals else queue.pop(0))
-    return rest, others
-
-
-def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(maker).parameters.values())
-
-
-def _literal(text: str) -> Any:
-    if text.lower() in ("true", "false", "none"):
-        text = text.capitalize()
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 # --- spo evaluate and spo inspect -------------------------------------------------------------------------------------
@@ -301,14 +194,14 @@ Options = TypeVar("Options", bound=SavedRunOptions)
 def make_saved_run_options(kind: type[Options], run: Path | None, experiment: Experiment | None) -> Options:
     """Returns the options whose defaults are the settings of a run's own evaluations; without a run, all options."""
     if run is None or experiment is None:
-        options = _make_task_options(Experiment().task, {})
+        options = make_task_options(Experiment().task, {})
         return kind(run=tyro.MISSING, budget=AnyBudget(), task_options=options)
     evaluation = experiment.evaluation
     return kind(
         run=run,
         greedy=evaluation.greedy,
         budget=_make_budget(experiment.config, policy_only=not evaluation.use_search),
-        task_options=_make_task_options(experiment.task, experiment.task_options),
+        task_options=make_task_options(experiment.task, experiment.task_options),
     )
 
 
@@ -355,63 +248,11 @@ def _make_budget(config: Any, policy_only: bool) -> NoBudget | SearchBudget | Tr
 
 def to_evaluated(experiment: Experiment, chosen: SavedRunOptions, other_task_options: dict[str, Any]) -> Experiment:
     """Returns the experiment of a run with the search and the variant of the task to evaluate."""
-    options = _chosen_task_options(experiment.task, chosen.task_options) | other_task_options
+    options = chosen_task_options(experiment.task, chosen.task_options) | other_task_options
     config = dataclasses.replace(experiment.config, **chosen.changed_settings)
     # The specs are those of the run's own variant. `check_variant` compares those of another one.
     specs = experiment.specs if options == experiment.task_options else None
     return dataclasses.replace(experiment, config=config, task_options=options, specs=specs)
-
-
-# --- Command lines that are not parsed yet ----------------------------------------------------------------------------
-
-
-def find_value(arguments: Sequence[str], option: str) -> str | None:
-    """Returns the value of an option on a command line; None if it is absent or has no value."""
-    found = None  # the last one counts, as for the parser
-    for index, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if flag == option:
-            found = value if equals else next(iter(arguments[index + 1 :]), None)
-    return found
-
-
-@dataclass(frozen=True)
-class _TaskOptionsOnly:
-    task_options: Annotated[Any, arg(name="task")]
-
-
-def is_set(arguments: Sequence[str], option: str) -> bool:
-    """Returns True if a command line sets an option without a value, and does not take it back after that."""
-    negated = option.replace("--", "--no-", 1)
-    given = [argument for argument in arguments if argument in (option, negated)]
-    return given[-1:] == [option]
-
-
-def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the options `--task.NAME VALUE` of a command line that the task has, with their types.
-
-    Raises ValueError, as the parser would, for a value that an option does not accept.
-    """
-    words: list[str] = []
-    is_of_task = False
-    for word in arguments:
-        is_of_task = word.startswith("--task.") if word.startswith("--") else is_of_task
-        words += [word] if is_of_task else []
-    if not words:
-        return {}
-    rest, others = split_other_task_options(words, Experiment(task=task))
-    # The parser of the whole command line names the options that the task does not have.
-    chosen, _ = parse(
-        "spo train",
-        lambda: tyro.cli(
-            _TaskOptionsOnly,
-            prog="spo train",
-            default=_TaskOptionsOnly(_make_task_options(task, {})),
-            args=rest,
-            return_unknown_args=True,
-        ),
-    )
-    return _chosen_task_options(task, chosen.task_options) | others
 
 
 __all__ = [
@@ -420,13 +261,8 @@ __all__ = [
     "InspectOptions",
     "SavedRunOptions",
     "TrainOptions",
-    "find_task_options",
-    "find_value",
-    "is_set",
     "make_experiment_options",
     "make_saved_run_options",
-    "named_task_options",
-    "split_other_task_options",
     "to_evaluated",
     "to_experiment",
 ]

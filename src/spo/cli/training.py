@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from spo.cli.unparsed import find_value, is_set
+
 if TYPE_CHECKING:
     from spo.training.experiment import Experiment
 
@@ -19,19 +21,20 @@ def train(*arguments: str) -> None:
     from spo import presets
     from spo.cli import configuration, options
     from spo.cli.parsing import parse
+    from spo.cli.task_options import split_other_task_options
     from spo.training.run_folder import new_run_folder
 
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    resume = options.find_value(arguments, "--resume")
+    resume = find_value(arguments, "--resume")
     is_automatic = resume == AUTO
-    if is_automatic and options.find_value(arguments, "--run") is None:
+    if is_automatic and find_value(arguments, "--run") is None:
         raise ValueError("--resume auto needs the folder of the run: add --run FOLDER, or write --resume FOLDER.")
     if is_automatic:  # the settings are those of the command line in any case
         resume, arguments = None, _from_own_start(_without_resume(arguments))
     _join_processes(arguments, resume)  # before the task is looked at, which may use JAX
     start = configuration.start_experiment(arguments, preset, resume)
     source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
-    rest, other_task_options = options.split_other_task_options(arguments, start)
+    rest, other_task_options = split_other_task_options(arguments, start)
     chosen = parse(
         "spo train",
         lambda: tyro.cli(
@@ -134,12 +137,11 @@ def run(
 
 def _join_processes(arguments: Sequence[str], resume: str | None) -> None:
     """Joins the other processes of a run with `--distributed`."""
-    from spo.cli import options
     from spo.training import processes
 
-    if not options.is_set(arguments, "--distributed") or {"-h", "--help"} & set(arguments):
+    if not is_set(arguments, "--distributed") or {"-h", "--help"} & set(arguments):
         return
-    if resume is None and options.find_value(arguments, "--run") is None:
+    if resume is None and find_value(arguments, "--run") is None:
         raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
     processes.join()
 
@@ -159,7 +161,6 @@ def _from_own_start(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
     The file itself may be gone when the command is repeated.
     """
-    from spo.cli.options import find_value
     from spo.training.run_folder import RunFolder
 
     run, file = find_value(arguments, "--run"), find_value(arguments, "--from")
