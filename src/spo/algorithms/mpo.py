@@ -133,6 +133,10 @@ class Networks(NamedTuple):
         """Returns Q(s, a) for an action before squashing."""
         return self.q.value(params, state.observation, self.actor.distribution.to_environment(action))
 
+    def q_values(self, params: PyTree[Array], state: MaskedObservation, actions: Action) -> Float[Array, " K"]:
+        """Returns Q(s, a) for several actions before squashing."""
+        return self.q.values_of(params, state.observation, jax.vmap(self.actor.distribution.to_environment)(actions))
+
 
 class Candidates(NamedTuple):
     """The actions of one state that the E-step weights: K of them."""
@@ -377,7 +381,7 @@ def evaluate_candidates(
         return policy, Candidates(jnp.arange(q_values.shape[0]), jax.nn.log_softmax(policy), q_values)
     keys = jax.random.split(key, num_samples)
     actions = jax.vmap(networks.actor.distribution.sample, in_axes=(0, None))(keys, policy)
-    q_values = jax.vmap(functools.partial(networks.q_value, params.q, state))(actions)
+    q_values = networks.q_values(params.q, state, actions)
     return policy, Candidates(actions, jnp.full_like(q_values, -math.log(num_samples)), q_values)
 
 

@@ -177,8 +177,8 @@ class SACNetworks(NamedTuple):
     ) -> Float[Array, ""]:
         """Returns V(s) by one sample of the policy for each of the keys."""
         actions, log_probs = jax.vmap(functools.partial(self.sample, policy))(keys)
-        q_values = jnp.min(jax.vmap(functools.partial(self.twin_q, q, state))(actions), axis=-1)
-        return returns.sampled_soft_value(q_values, log_probs, temperature)
+        twins = jax.vmap(self.q.values_of, in_axes=(0, None, None))(q, state.observation, actions)
+        return returns.sampled_soft_value(jnp.min(twins, axis=0), log_probs, temperature)
 
 
 def make_soft_actor_critic(setting: Setting, config: SoftQConfig) -> SoftQLearning:

@@ -9,7 +9,8 @@ from spo.networks.actor_critic import apply_chain, blank, init_chain, init_modul
 from spo.networks.architectures import Architecture, paper_architecture
 from spo.networks.contract import Networks, ObservationSpec, QNetwork
 from spo.networks.heads import ActionValuesHead, ValueHead
-from spo.networks.torsos import MLP
+from spo.networks.joint_kernel import Layers, make_values_fn
+from spo.networks.torsos import MLP, flatten
 from spo.types import Action, ActionSpec, Array, ContinuousActions, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
 #: Hidden layers of Q(s, a) behind a torso that takes no action, if the architecture's heads have none.
@@ -64,10 +65,25 @@ def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousAct
     torso = architecture.torso
     layers = (architecture.head_sizes, architecture.head_activation)
     head = ValueHead(*layers, dtype=architecture.dtype, gain=architecture.value_gain)
+
+    def value(params: PyTree[Array], observation: Observation, action: Action) -> Float[Array, ""]:
+        output: Any = apply_chain(torso, head, params, (observation, action))
+        return output
+
+    def read_inputs(params: PyTree[Array], observation: Observation) -> tuple[Float[Array, " F"], Layers]:
+        hidden = [params["torso"][f"Dense_{layer}"] for layer in range(len(torso.hidden_sizes))]
+        kernels, biases = zip(*((layer["kernel"], layer["bias"]) for layer in hidden), strict=True)
+        output = params["head"]["value"]
+        return flatten(observation), Layers(kernels, biases, output["kernel"][:, 0], output["bias"][0])
+
+    values = jax.vmap(value, in_axes=(None, None, 0))
+    if not architecture.head_sizes:
+        values = make_values_fn(values, read_inputs, torso.activation, architecture.dtype)
     return QNetwork(
         init=lambda key, spec: init_chain(torso, head, key, blank((spec, _action(action_spec)))),
-        value=lambda params, observation, action: apply_chain(torso, head, params, (observation, action)),
+        value=value,
         all_values=None,
+        values=values,
     )
 
 
