@@ -72,14 +72,6 @@ def test_files_are_read_together(tables, tmp_path, monkeypatch):
     assert tables.table([], tables.TABLES["training"][1]) == "Not measured yet."
 
 
-def test_several_seeds_are_compared_with_as_many_single_runs(tables):
-    """Five seeds at 400 steps per second together take half the time of five runs at 200."""
-    rows = [row(200), row(400, num_seeds=5), row(900, num_seeds=5, dtype="bfloat16"), row(7, dtype="float16")]
-    with_peer, without = tables.seeds_at_once(rows)
-    assert with_peer["time_of_single_runs"] == pytest.approx(0.5)
-    assert without["time_of_single_runs"] is None
-
-
 def test_headline_is_the_fastest_comparable_row_in_the_reference_precision(tables):
     rows = [
         row(300, reference_env_steps_per_second=100),

@@ -59,27 +59,6 @@ def newest(rows: list[Row]) -> list[Row]:
     return [kept[key] for key in sorted(kept)]
 
 
-def one_seed(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row["num_seeds"] == 1]
-
-
-def seeds_at_once(rows: list[Row]) -> list[Row]:
-    """Returns the rows with several seeds, with their time relative to as many runs of one seed.
-
-    The ratio is None where one seed was not measured.
-    """
-
-    def same(row: Row) -> tuple:
-        return tuple(row[name] for name in ("task", "settings", "task_options", "algorithm", "dtype"))
-
-    together = []
-    for row in rows:
-        if row["num_seeds"] > 1:
-            single = next((other[SPEED] for other in one_seed(rows) if same(other) == same(row)), None)
-            together.append(row | {"time_of_single_runs": single and single / row[SPEED]})
-    return together
-
-
 def cube_runs() -> list[Row]:
     """Returns one row per run on the cube: the share of cubes solved with the best parameters.
 
@@ -158,8 +137,7 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
         lambda: [
             row
             for hardware in ("h200", "cpu")
-            for kind in (one_seed, seeds_at_once)
-            for row in kind(training(hardware))
+            for row in sorted(training(hardware), key=lambda row: row["num_seeds"] > 1)
         ],
         [
             ("hardware", "device"),
@@ -175,7 +153,6 @@ TABLES: dict[str, tuple[Callable[[], list[Row]], Columns]] = {
             ("±", "spread"),
             ("reference", "reference_env_steps_per_second"),
             ("model steps per environment step", "model_steps_per_env_step"),
-            ("time / time of single runs", "time_of_single_runs"),
         ],
     ),
     "first_update": (
