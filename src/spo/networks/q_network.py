@@ -77,8 +77,8 @@ def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousAct
         return flatten(observation), Layers(kernels, biases, output["kernel"][:, 0], output["bias"][0])
 
     values = jax.vmap(value, in_axes=(None, None, 0))
-    if not architecture.head_sizes:
-        values = make_values_fn(values, read_inputs, torso.activation, architecture.dtype)
+    if not architecture.head_sizes and architecture.dtype == jnp.float32:
+        values = make_values_fn(values, read_inputs, torso.activation)
     return QNetwork(
         init=lambda key, spec: init_chain(torso, head, key, blank((spec, _action(action_spec)))),
         value=value,

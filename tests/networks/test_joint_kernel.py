@@ -1,0 +1,203 @@
+"""The GPU kernel of Q(s, a), interpreted on a CPU, beside the same MLP in Flax."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spo.networks import QNetwork, joint_kernel, make_q_network, mlp_architecture, q_network
+from spo.networks.joint_kernel import Layers, fits, make_values_fn
+from spo.networks.torsos import MLP
+from spo.types import ContinuousActions
+
+OBSERVATION_SIZE, ACTION_SIZE = 5, 3
+SPEC = jax.ShapeDtypeStruct((OBSERVATION_SIZE,), jnp.float32)
+#: Share of the standard deviation of Q over actions. Ten bits of each factor remain.
+TOLERANCE = 0.02
+
+
+def make_network(depth=2, width=128, action_size=ACTION_SIZE, **architecture) -> QNetwork:
+    chosen = mlp_architecture(depth, width)._replace(**architecture)
+    return make_q_network(SPEC, ContinuousActions(action_size), chosen)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Q networks made in this test run the kernel on the CPU, whatever the number of actions."""
+    monkeypatch.setattr(q_network, "make_values_fn", lambda *args: make_values_fn(*args, implementation="interpret"))
+
+
+def inputs(num_actions=128, action_size=ACTION_SIZE, seed=0):
+    key_observation, key_actions = jax.random.split(jax.random.key(seed))
+    actions = jax.random.uniform(key_actions, (num_actions, action_size), minval=-1.0, maxval=1.0)
+    return jax.random.normal(key_observation, (OBSERVATION_SIZE,)), actions
+
+
+def init(network, seed=1):
+    """Returns parameters whose biases count and whose last layer is as large as the others."""
+    params = network.init(jax.random.key(seed), SPEC)
+    leaves, treedef = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    noisy = [leaf + 0.1 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(treedef, noisy)
+
+
+def one_by_one(network, params, observation, actions):
+    return jax.vmap(network.value, in_axes=(None, None, 0))(params, observation, actions)
+
+
+def assert_close(found, wanted):
+    assert np.std(wanted) > 0
+    np.testing.assert_allclose(found, wanted, atol=TOLERANCE * np.std(wanted), rtol=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"depth": 1},
+        {"depth": 4, "width": 256},
+        {"torso": MLP((128, 128), nn.relu)},
+        {"action_size": 1},
+        {"action_size": 17},  # more than the 16 of the smallest product
+    ],
+)
+@pytest.mark.parametrize("num_actions", [128, 256])
+def test_the_kernel_is_the_mlp(interpreted, changes, num_actions):
+    network = make_network(**changes)
+    params = init(network)
+    observation, actions = inputs(num_actions, changes.get("action_size", ACTION_SIZE))
+    found = network.values_of(params, observation, actions)
+    wanted = one_by_one(network, params, observation, actions)
+    assert not np.array_equal(found, wanted)  # the kernel did run
+    assert_close(found, wanted)
+
+
+def test_batches_of_states_and_of_parameters(interpreted):
+    network = make_network()
+    twins = jax.tree.map(lambda *leaves: jnp.stack(leaves), init(network, 1), init(network, 5))
+    observations, actions = (jnp.stack(pair) for pair in zip(inputs(seed=0), inputs(seed=1), strict=True))
+
+    def of_twins(evaluate):
+        over_states = jax.vmap(evaluate, in_axes=(None, 0, 0))
+        return jax.vmap(over_states, in_axes=(0, None, None))(twins, observations, actions)
+
+    found = of_twins(network.values_of)
+    assert found.shape == (2, 2, 128)
+    assert_close(found, of_twins(lambda *args: one_by_one(network, *args)))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_numbers_beyond_float16_are_scaled(interpreted, size):
+    """float16 ends at 65504, and its spacing near 0 is 6e-8."""
+    network = make_network(torso=MLP((128, 128), nn.relu))
+    params = init(network)
+    biases = {name: jnp.zeros_like(layer["bias"]) for name, layer in params["torso"].items()}
+    params["torso"] = {
+        name: {"kernel": layer["kernel"], "bias": biases[name]} for name, layer in params["torso"].items()
+    }
+    params["head"]["value"]["bias"] *= 0.0
+    observation, actions = inputs()
+    found = network.values_of(params, size * observation, size * actions)
+    wanted = size * one_by_one(
+        network, params, observation, actions
+    )  # without biases, a ReLU network is linear in size
+    assert_close(found / size, wanted / size)
+
+
+def test_rows_have_their_own_scale(interpreted):
+    network = make_network(torso=MLP((128, 128), nn.relu))
+    params, (observation, actions) = init(network), inputs()
+    huge = actions.at[3].set(1e9)
+    found, wanted = (network.values_of(params, observation, chosen) for chosen in (huge, actions))
+    np.testing.assert_array_equal(np.delete(found, 3), np.delete(wanted, 3))
+    assert abs(found[3]) > 1e6
+
+
+def test_nan_stays_in_its_row(interpreted):
+    network = make_network()
+    observation, actions = inputs()
+    found = network.values_of(init(network), observation, actions.at[5, 1].set(jnp.nan))
+    assert np.flatnonzero(np.isnan(found)).tolist() == [5]
+
+
+def test_derivatives_are_those_of_the_mlp(interpreted):
+    network = make_network()
+    arguments = (init(network), *inputs())
+
+    def gradients(evaluate):
+        return jax.grad(lambda *args: jnp.sum(evaluate(*args) ** 2), argnums=(0, 1, 2))(*arguments)
+
+    found, wanted = gradients(network.values_of), gradients(lambda *args: one_by_one(network, *args))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.02, atol=0.02 * np.abs(other).max())
+
+
+# --- Where it is used -------------------------------------------------------------------------------------------------
+
+
+def layers(depth=2, width=128, dtype=jnp.float32) -> Layers:
+    kernels = [
+        jnp.zeros((OBSERVATION_SIZE + ACTION_SIZE if not layer else width, width), dtype) for layer in range(depth)
+    ]
+    return Layers(kernels, [jnp.zeros(width, dtype)] * depth, jnp.zeros(width, dtype), jnp.zeros((), dtype))
+
+
+def test_where_the_kernel_fits():
+    actions = jnp.zeros((256, ACTION_SIZE))
+    assert fits(nn.silu, layers(), actions)
+    assert fits(nn.relu, layers(depth=4, width=256), actions)
+    assert not fits(nn.gelu, layers(), actions)
+    assert not fits(nn.silu, layers(width=64), actions)
+    assert not fits(nn.silu, layers(width=512), actions)
+    assert not fits(nn.silu, layers(depth=0), actions)
+    assert not fits(nn.silu, layers(dtype=jnp.bfloat16), actions)
+    assert not fits(nn.silu, layers(), actions[:100])
+    uneven = layers()
+    uneven.kernels[1] = jnp.zeros((128, 256))
+    assert not fits(nn.silu, uneven, actions)
+    with jax.default_matmul_precision("highest"):
+        assert not fits(nn.silu, layers(), actions)
+
+
+def has_kernel(network, num_actions=128) -> bool:
+    arguments = (jax.eval_shape(lambda: network.init(jax.random.key(0), SPEC)), *inputs(num_actions))
+    return "pallas_call" in str(jax.make_jaxpr(network.values_of)(*arguments))
+
+
+def test_only_a_gpu_runs_it(monkeypatch):
+    assert not has_kernel(make_network())
+    monkeypatch.setattr(joint_kernel.jax, "default_backend", lambda: "gpu")
+    assert has_kernel(make_network())
+    assert not has_kernel(make_network(), num_actions=100)
+    assert not has_kernel(make_network(torso=MLP((128, 128), nn.silu, jnp.bfloat16), dtype=jnp.bfloat16))
+    assert not has_kernel(make_network(head_sizes=(8,)))
+
+
+def test_without_a_gpu_the_values_are_those_of_the_mlp():
+    network = make_network()
+    arguments = (init(network), *inputs())
+    np.testing.assert_array_equal(network.values_of(*arguments), one_by_one(network, *arguments))
+
+
+# --- Q networks without a function for many actions -------------------------------------------------------------------
+
+
+def test_a_network_without_values_computes_them_one_by_one():
+    network = make_network()._replace(values=None)
+    arguments = (init(network), *inputs())
+    np.testing.assert_array_equal(network.values_of(*arguments), one_by_one(network, *arguments))
+
+
+def test_preprocessing_is_for_many_actions_too():
+    network = make_network(width=16)
+    params, (observation, actions) = init(network), inputs(4)
+    doubled = network.after(lambda observation: 2.0 * observation)
+    wanted = network.values_of(params, 2.0 * observation, actions)
+    np.testing.assert_array_equal(doubled.values_of(params, observation, actions), wanted)
+    assert not np.array_equal(wanted, network.values_of(params, observation, actions))
+    without = network._replace(values=None)
+    np.testing.assert_allclose(
+        without.after(lambda observation: 2.0 * observation).values_of(params, observation, actions), wanted, rtol=1e-6
+    )
