@@ -69,6 +69,12 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
             marks=pytest.mark.program,
         ),
         pytest.param(
+            "replayed_updates.py",
+            ["--tiny", "--repeats", "2", "--algorithms", "mpo"],
+            {"algorithm", "update_ms", "update_floor_ms", "step_ms", "step_floor_ms", "iteration_over_floor"},
+            marks=pytest.mark.program,
+        ),
+        pytest.param(
             "scaling.py",
             ["--tiny", "--repeats", "2"],
             {"sweep", "size", "milliseconds", "temporary_megabytes"},

@@ -153,6 +153,11 @@ def with_q_part(**parts: Any) -> Any:
             ("init", with_part(init=lambda k, s: 1 / 0), "`init` of the network mine:network raised ZeroDivisionError"),
             ("q", with_q_part(value=lambda p, o, a: jnp.zeros(1)), "`value` of the Q network of mine:network must ret"),
             ("q_all", with_q_part(all_values=lambda p, o: jnp.zeros(3)), "one value for each action, float32[4], got"),
+            (
+                "q_values",
+                with_q_part(values=lambda p, o, a: jnp.zeros(())),
+                "`values` of the Q network of mine:network must return one value for each of three actions, float32[3]",
+            ),
             ("q_type", lambda *s: Networks(*[linear_actor_critic(*s)] * 2), "The Q network of mine:network is a Actor"),
             (
                 "q_none",

@@ -152,13 +152,17 @@ def _check_q_network(name: str, network: QNetwork, observation_spec: Observation
             f"The Q network of {name} is a {type(network).__name__}: return Networks(actor_critic, q_network) with a "
             "QNetwork of spo.networks."
         )
-    init, value, all_values = (f"`{part}` of the Q network of {name}" for part in ("init", "value", "all_values"))
+    parts = ("init", "value", "all_values", "values")
+    init, value, all_values, values = (f"`{part}` of the Q network of {name}" for part in parts)
     params = _shapes(init, lambda: network.init(jax.random.key(0), observation_spec))
     _check_parameters(f"The Q network of {name}", params)
     observation = blank(observation_spec)
     action = jnp.zeros((), jnp.int32) if isinstance(action_spec, DiscreteActions) else jnp.zeros(action_spec.size)
     found = _shapes(value, network.value, params, observation, action)
     _check_array(value, found, (), "one value", "write value[0]")
+    if network.values is not None:
+        found = _shapes(values, network.values, params, observation, jnp.stack([action, action, action]))
+        _check_array(values, found, (3,), "one value for each of three actions", "return an array [K] for actions [K, ...]")
     if isinstance(action_spec, DiscreteActions):
         if network.all_values is None:
             raise ValueError(f"{all_values} is None: give a function that returns Q of every discrete action.")
