@@ -2,8 +2,9 @@
 
     python experiments/out_of_the_box.py                            # all rows, about two hours on two cores
     python experiments/out_of_the_box.py --tasks jumanji/snake --algorithms spo
-    python experiments/out_of_the_box.py --table                    # rewrite the table of docs/out_of_the_box.md
-    python experiments/out_of_the_box.py --check                    # fail if the table and the results differ
+    python experiments/out_of_the_box.py --gpu                      # eight larger tasks, for a GPU
+    python experiments/out_of_the_box.py --table                    # rewrite the tables of docs/out_of_the_box.md
+    python experiments/out_of_the_box.py --check                    # fail if the tables and the results differ
 
 Each row trains three seeds in one program and stops after five minutes, compilation included. The score is the mean
 return of the final evaluation of the best parameters, over seeds; SPO acts by its search. A task whose package is not
@@ -20,59 +21,72 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tyro
 
 ROOT = Path(__file__).parent.parent
-TASKS = Path(__file__).with_suffix(".toml")
-RESULTS = ROOT / "results" / "out_of_the_box"
 PAGE = ROOT / "docs" / "out_of_the_box.md"
-MARKS = ("<!-- table: out_of_the_box -->", "<!-- end of table -->")
+
+
+class Suite(NamedTuple):
+    """Tasks that one command trains. Its name is that of its file of tasks, folder of results and table of the page."""
+
+    name: str
+
+    def read_tasks(self) -> list[dict[str, Any]]:
+        """Returns the tasks with their marks."""
+        return tomllib.loads((ROOT / "experiments" / f"{self.name}.toml").read_text("utf-8"))["task"]
+
+    @property
+    def results(self) -> Path:
+        """Folder of the results."""
+        return ROOT / "results" / self.name
+
+
+CPU, GPU = Suite("out_of_the_box"), Suite("out_of_the_box_gpu")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Trains with the settings chosen for each task, and writes one file per row under results/out_of_the_box."""
+    """Trains with the settings chosen for each task, and writes one file per row under results/."""
 
+    gpu: bool = False
+    """Train the tasks of out_of_the_box_gpu.toml instead of those of out_of_the_box.toml."""
     tasks: tuple[str, ...] = ()
-    """Names of tasks. None: all of out_of_the_box.toml."""
+    """Names of tasks. None: all of the file."""
     algorithms: tuple[str, ...] = ("spo", "ppo")
     """Algorithms."""
     steps: float | None = None
-    """Environment steps of each seed. None: as `spo train --task X` chooses them."""
+    """Environment steps of each seed. None: those of the file, or as `spo train --task X` chooses them."""
     num_seeds: int = 3
     """Seeds of each row, in one program."""
     seconds: float = 300.0
     """Time for each row, compilation and final evaluation included."""
-    out: Path = RESULTS
-    """Folder of the results."""
+    out: Path | None = None
+    """Folder of the results. None: results/out_of_the_box, or results/out_of_the_box_gpu."""
     table: bool = False
-    """Train nothing: write the table of the page from the results."""
+    """Train nothing: write the tables of the page from the results."""
     check: bool = False
-    """Train nothing: fail if the table of the page and the results differ."""
+    """Train nothing: fail if the tables of the page and the results differ."""
 
 
 def main(options: Options) -> None:
     """Runs the command."""
     if options.table or options.check:
-        write_page(options.out, check=options.check)
+        write_page(check=options.check)
         return
-    tasks = {task["name"]: task for task in read_tasks()}
+    suite = GPU if options.gpu else CPU
+    tasks = {task["name"]: task for task in suite.read_tasks()}
     unknown = sorted(set(options.tasks) - set(tasks))
     if unknown:
-        raise SystemExit(f"{unknown[0]} is not in {TASKS.name}: choose from {', '.join(tasks)}.")
+        raise SystemExit(f"{unknown[0]} is not in {suite.name}.toml: choose from {', '.join(tasks)}.")
     for name in options.tasks or tasks:
         for algorithm in options.algorithms:
-            run_row(tasks[name], algorithm, options)
+            run_row(tasks[name], algorithm, options, options.out or suite.results)
 
 
-def read_tasks() -> list[dict[str, Any]]:
-    """Returns the tasks with their marks."""
-    return tomllib.loads(TASKS.read_text("utf-8"))["task"]
-
-
-def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
+def run_row(task: dict[str, Any], algorithm: str, options: Options, out: Path) -> None:
     """Trains one algorithm on one task and writes the result."""
     import spo
     from spo.provenance import command_line, git_commit
@@ -85,7 +99,7 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
             run = Path(folder) / "run"
             agent = spo.train(
                 task["name"],
-                options.steps,
+                options.steps or task.get("steps"),
                 run=run,
                 algorithm=algorithm,
                 num_seeds=options.num_seeds,
@@ -104,9 +118,8 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
         "scores": [record["metrics"]["episode/return"] for record in final],
         "untrained": summary["initial"]["return"],
         "policy_only": summary["final_policy_only"].get("return"),
-        "mark": task["mark"],
-        "reached": summary["final"]["return"] >= task["mark"],
         "env_steps": summary["env_steps"],
+        "env_steps_per_second": summary["env_steps_per_second"],
         "seconds": round(time.perf_counter() - started, 1),
         "num_seeds": options.num_seeds,
         "curve": [[point["env_steps"], point["return"]] for point in summary["evaluations"]],
@@ -116,13 +129,14 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options) -> None:
         "hardware": describe_hardware(),
         "date": time.strftime("%Y-%m-%d"),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
+    if "mark" in task:
+        row |= {"mark": task["mark"], "reached": row["score"] >= task["mark"]}
+    out.mkdir(parents=True, exist_ok=True)
     name = f"{task['name'].replace('/', '-')}-{algorithm}.json"
-    (options.out / name).write_text(json.dumps(row, indent=1) + "\n", "utf-8")
-    verdict = "reached" if row["reached"] else "missed"
+    (out / name).write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+    verdict = f" ({'reached' if row['reached'] else 'missed'}, mark {task['mark']:g})" if "mark" in task else ""
     print(
-        f"{task['name']} {algorithm}: {row['score']:.4g} ({verdict}, mark {task['mark']:g}), "
-        f"{row['env_steps']:,} steps, {row['seconds']:.0f} s",
+        f"{task['name']} {algorithm}: {row['score']:.4g}{verdict}, {row['env_steps']:,} steps, {row['seconds']:.0f} s",
         flush=True,
     )
 
@@ -168,39 +182,59 @@ def evaluated_lengths(run: Path) -> list[float]:
 
 
 def describe_hardware() -> str:
-    """Returns the processor and the number of cores that this process may use."""
+    """Returns the GPU, or the processor and the number of cores that this process may use."""
+    import jax
+
     from spo.provenance import num_cores
 
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
     cores = num_cores()
     return f"{cores} {'core' if cores == 1 else 'cores'}, {platform.processor() or platform.machine()}"
 
 
-# --- Table ------------------------------------------------------------------------------------------------------------
+# --- Tables -----------------------------------------------------------------------------------------------------------
 
 
-def write_page(folder: Path, *, check: bool) -> None:
-    """Writes the table of the page, or compares it with the results."""
-    text = PAGE.read_text("utf-8")
-    pattern = re.compile(rf"(?<={re.escape(MARKS[0])}\n).*?(?={re.escape(MARKS[1])})", re.DOTALL)
-    new = pattern.sub(lambda _: f"\n{make_table(folder)}\n\n", text)
+def write_page(*, check: bool) -> None:
+    """Writes the tables of the page, or compares them with the results."""
+    old = new = PAGE.read_text("utf-8")
+    for suite, make_table in ((CPU, make_cpu_table), (GPU, make_gpu_table)):
+        table = make_table(suite.results)
+        marked = rf"(?s)(<!-- table: {suite.name} -->\n).*?(<!-- end of table -->)"
+        new = re.sub(marked, rf"\1\n{table}\n\n\2", new)
     if not check:
         PAGE.write_text(new, "utf-8")
-    elif new != text:
-        raise SystemExit(f"{PAGE.name} and {folder} differ: run `python experiments/out_of_the_box.py --table`.")
+    elif new != old:
+        raise SystemExit(f"{PAGE.name} and the results differ: run `python experiments/out_of_the_box.py --table`.")
 
 
-def make_table(folder: Path) -> str:
+def make_cpu_table(folder: Path) -> str:
     """Returns the table of all tasks: mark, figure of a library, and score and time of each algorithm."""
     lines = [
         "| Task | Used for the defaults | Mark | SPO | PPO | JAX library | Source of mark and figure |",
         "|---|---|---|---|---|---|---|",
     ]
-    for task in read_tasks():
-        rows = {algorithm: read_row(folder, task["name"], algorithm) for algorithm in ("spo", "ppo")}
+    for task in CPU.read_tasks():
+        rows = [read_row(folder, task["name"], algorithm) for algorithm in ("spo", "ppo")]
         library = f"{task['library']:g}" if "library" in task else "-"
         used = "yes" if task["developed"] else "no, held out"
-        cells = [task["name"], used, f"{task['mark']:g}", *map(format_cell, rows.values()), library, task["source"]]
+        cells = [task["name"], used, f"{task['mark']:g}", *map(format_score, rows), library, task["source"]]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def make_gpu_table(folder: Path) -> str:
+    """Returns the table of all tasks: score, time and speed of each algorithm."""
+    lines = ["| Task | SPO | steps per second | PPO | steps per second | Hardware |", "|---|---|---|---|---|---|"]
+    for task in GPU.read_tasks():
+        cells, hardware = [task["name"]], "-"
+        for algorithm in ("spo", "ppo"):
+            row = read_row(folder, task["name"], algorithm)
+            cells += [format_score(row), "-" if row is None else f"{row['env_steps_per_second']:,.0f}"]
+            hardware = hardware if row is None else row["hardware"]
+        lines.append(f"| {' | '.join([*cells, hardware])} |")
     return "\n".join(lines)
 
 
@@ -210,11 +244,11 @@ def read_row(folder: Path, task: str, algorithm: str) -> dict[str, Any] | None:
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
-def format_cell(row: dict[str, Any] | None) -> str:
-    """Returns score, steps and seconds; bold if the mark was reached. Names an untrained network that was the best."""
+def format_score(row: dict[str, Any] | None) -> str:
+    """Returns score, steps and seconds; bold if a mark was reached. Names an untrained network that was the best."""
     if row is None:
         return "not run"
-    score = f"**{row['score']:.4g}**" if row["reached"] else f"{row['score']:.4g}"
+    score = f"**{row['score']:.4g}**" if row.get("reached") else f"{row['score']:.4g}"
     note = ", untrained network" if row["untrained"] >= max(mean for _, mean in row["curve"]) else ""
     return f"{score} ({row['env_steps'] / 1e3:,.0f}k steps, {row['seconds']:.0f} s{note})"
 

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import out_of_the_box
 import pytest
 
-TASKS = out_of_the_box.read_tasks()
+from spo.environments.registry import names
+
+TASKS = out_of_the_box.CPU.read_tasks()
 ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4, "untrained": 3.0, "curve": [[9, 5.0]]}
 
 
@@ -22,19 +24,35 @@ def test_a_mark_is_half_way_from_random_to_the_best_figure(task: dict):
 
 
 def test_the_page_shows_the_stored_results():
-    out_of_the_box.write_page(out_of_the_box.RESULTS, check=True)
+    out_of_the_box.write_page(check=True)
 
 
 def test_a_row_shows_score_steps_and_seconds(tmp_path: Path):
     (tmp_path / "jumanji-snake-spo.json").write_text(json.dumps(ROW))
-    line = next(line for line in out_of_the_box.make_table(tmp_path).splitlines() if "jumanji/snake" in line)
+    line = next(line for line in out_of_the_box.make_cpu_table(tmp_path).splitlines() if "jumanji/snake" in line)
     assert "| **12** (100k steps, 61 s) | not run |" in line
-    assert "untrained network" in out_of_the_box.format_cell(ROW | {"untrained": 5.0})
+    assert "untrained network" in out_of_the_box.format_score(ROW | {"untrained": 5.0})
 
 
-def test_an_unknown_task_is_refused():
-    with pytest.raises(SystemExit, match=r"snake is not in out_of_the_box\.toml"):
-        out_of_the_box.main(out_of_the_box.Options(tasks=("snake",)))
+def test_a_row_of_the_gpu_shows_its_speed(tmp_path: Path):
+    row = ROW | {"env_steps_per_second": 123_456.7, "hardware": "NVIDIA H200"}
+    del row["reached"]
+    (tmp_path / "craftax-classic-ppo.json").write_text(json.dumps(row))
+    line = next(line for line in out_of_the_box.make_gpu_table(tmp_path).splitlines() if "craftax/classic" in line)
+    assert line == "| craftax/classic | not run | - | 12 (100k steps, 61 s) | 123,457 | NVIDIA H200 |"
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_an_unknown_task_is_refused(gpu: bool):
+    with pytest.raises(SystemExit, match=rf"snake is not in out_of_the_box{'_gpu' if gpu else ''}\.toml"):
+        out_of_the_box.main(out_of_the_box.Options(gpu=gpu, tasks=("snake",)))
+
+
+def test_tasks_of_the_gpu_have_steps_and_are_known():
+    known = names()
+    for task in out_of_the_box.GPU.read_tasks():
+        assert task["steps"] >= 1e6
+        assert task["name"] in known or task["name"].startswith("playground/")
 
 
 @pytest.mark.parametrize(
