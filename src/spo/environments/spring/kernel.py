@@ -96,15 +96,18 @@ def _run_by_xla(function: RowFunction, rows_in: Float[Array, "B rows_in W"]) -> 
     return jnp.stack(rows_out).reshape(-1, batch, width).swapaxes(0, 1)
 
 
-#: Rows that a thread reads or writes by one access of 16 bytes. Triton's compiler analyses the whole kernel anew for each
-#: access: with a quarter of them, Humanoid's physics compiles in 12 s instead of 30 (two CPU cores).
-ROWS_PER_ACCESS = 4
+#: Rows that a thread reads or writes by one instruction of 16 bytes.
+ROWS_AT_ONCE = 4
 
 
 def _run_by_pallas(
     function: RowFunction, num_rows_out: int, shape: KernelShape, interpret: bool, rows_in: Float[Array, "B rows_in W"]
 ) -> Float[Array, "B rows_out W"]:
-    """One member per thread. A block is contiguous, so neighbouring threads read neighbouring words."""
+    """One member per thread. A block is contiguous, so neighbouring threads read neighbouring words.
+
+    Triton's compiler analyses the whole kernel anew for every load and store of the source. With one for each row, that
+    is 28 of the 30 seconds in which it compiles Humanoid's physics. So a block is loaded and stored in a few parts.
+    """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
@@ -112,34 +115,36 @@ def _run_by_pallas(
     num_threads = shape.block_size * width
     # Padded with copies of the last environment. Zeros would be bodies without a rotation, which give NaNs.
     rows_in = _pad_with_last(rows_in, axis=0, multiple=shape.block_size)
-    rows_in = _pad_with_last(rows_in, axis=1, multiple=ROWS_PER_ACCESS)
-    num_blocks, num_accesses_in = rows_in.shape[0] // shape.block_size, rows_in.shape[1] // ROWS_PER_ACCESS
-    num_accesses_out = -(-num_rows_out // ROWS_PER_ACCESS)
-    blocks_in = rows_in.reshape(num_blocks, shape.block_size, num_accesses_in, ROWS_PER_ACCESS, width)
-    blocks_in = blocks_in.transpose(0, 2, 1, 4, 3).reshape(num_blocks, num_accesses_in, num_threads, ROWS_PER_ACCESS)
+    rows_in = _pad_with_last(rows_in, axis=1, multiple=ROWS_AT_ONCE)
+    num_blocks = rows_in.shape[0] // shape.block_size
+    rows_in = rows_in.reshape(num_blocks, shape.block_size, -1, ROWS_AT_ONCE, width)
+    blocks_in = rows_in.transpose(0, 2, 1, 4, 3).reshape(num_blocks, -1, num_threads, ROWS_AT_ONCE)
+    size_in, size_out = blocks_in.shape[1], -(-num_rows_out // ROWS_AT_ONCE)
 
     def kernel(block_in: Any, block_out: Any) -> None:
-        rows = [row for access in range(num_accesses_in) for row in _split(block_in[access])]
+        rows: list[Number] = []
+        for part in _parts(size_in):
+            rows += _unstack(block_in[part].swapaxes(1, 2).reshape(-1, num_threads))
         rows_out = function(rows[:num_rows_in])
-        rows_out += rows_out[-1:] * (-num_rows_out % ROWS_PER_ACCESS)
-        for access in range(num_accesses_out):
-            block_out[access] = _join(*rows_out[access * ROWS_PER_ACCESS : (access + 1) * ROWS_PER_ACCESS])
+        rows_out += rows_out[-1:] * (-num_rows_out % ROWS_AT_ONCE)
+        for part in _parts(size_out):
+            stacked = _stack(rows_out[part.start * ROWS_AT_ONCE : part.stop * ROWS_AT_ONCE])
+            block_out[part] = stacked.reshape(-1, ROWS_AT_ONCE, num_threads).swapaxes(1, 2)
 
-    def blocks(num_accesses: int) -> Any:
-        sizes = (None, num_accesses, num_threads, ROWS_PER_ACCESS)
-        return pallas.BlockSpec(sizes, lambda program: (program, 0, 0, 0))
+    def blocks(size: int) -> Any:
+        return pallas.BlockSpec((None, size, num_threads, ROWS_AT_ONCE), lambda program: (program, 0, 0, 0))
 
     blocks_out = pallas.pallas_call(
         kernel,
         grid=(num_blocks,),
-        in_specs=[blocks(num_accesses_in)],
-        out_specs=blocks(num_accesses_out),
-        out_shape=jax.ShapeDtypeStruct((num_blocks, num_accesses_out, num_threads, ROWS_PER_ACCESS), rows_in.dtype),
+        in_specs=[blocks(size_in)],
+        out_specs=blocks(size_out),
+        out_shape=jax.ShapeDtypeStruct((num_blocks, size_out, num_threads, ROWS_AT_ONCE), rows_in.dtype),
         compiler_params=triton.CompilerParams(num_warps=shape.num_warps, num_stages=1),
         interpret=interpret,
         name="spring_physics",
     )(blocks_in)
-    rows_out = blocks_out.reshape(num_blocks, num_accesses_out, shape.block_size, width, ROWS_PER_ACCESS)
+    rows_out = blocks_out.reshape(num_blocks, size_out, shape.block_size, width, ROWS_AT_ONCE)
     rows_out = rows_out.transpose(0, 2, 1, 4, 3).reshape(num_blocks * shape.block_size, -1, width)
     return rows_out[:batch, :num_rows_out]
 
@@ -150,17 +155,26 @@ def _pad_with_last(array: Array, axis: int, multiple: int) -> Array:
     return jnp.pad(array, padding, mode="edge")
 
 
-def _split(columns: Float[Array, "T 4"]) -> list[Float[Array, " T"]]:
-    """Returns the four columns. Pallas has no indexing of values for Triton, only splits in half."""
-    even, odd = (half.reshape(-1, 2) for half in jnp.split(columns.reshape(-1, 2, 2), 2, axis=2))
-    (first, third), (second, fourth) = jnp.split(even, 2, axis=1), jnp.split(odd, 2, axis=1)
-    return [column.reshape(-1) for column in (first, second, third, fourth)]
+def _parts(size: int) -> list[slice]:
+    """Returns slices of a sequence. Their lengths are powers of two, as Triton's arrays must be."""
+    parts, start = [], 0
+    while start < size:
+        length = 1 << ((size - start).bit_length() - 1)
+        parts.append(slice(start, start + length))
+        start += length
+    return parts
 
 
-def _join(first: Number, second: Number, third: Number, fourth: Number) -> Float[Array, "T 4"]:
-    """Returns the columns side by side. Pallas joins two of one number per row for Triton."""
+def _unstack(array: Float[Array, "N T"]) -> list[Float[Array, " T"]]:
+    """Returns the rows of an array. For Triton, Pallas can split an array in half, and can't index it."""
+    if array.shape[0] == 1:
+        return [array.reshape(-1)]
+    return [row for half in jnp.split(array, 2) for row in _unstack(half)]
 
-    def pair(one: Array, other: Array) -> Array:
-        return jnp.concatenate([one[..., None], other[..., None]], axis=-1)
 
-    return pair(pair(first, third), pair(second, fourth)).reshape(-1, 4)
+def _stack(rows: Sequence[Number]) -> Float[Array, "N T"]:
+    """Returns the rows as one array. For Triton, Pallas can join two arrays along a new last axis."""
+    if len(rows) == 1:
+        return rows[0][None]
+    halves = [_stack(half)[..., None] for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :])]
+    return jnp.concatenate(halves, axis=-1).transpose(2, 0, 1).reshape(len(rows), -1)
