@@ -60,8 +60,10 @@ def test_tasks_of_the_gpu_have_steps_and_are_known():
     [
         # Intervals of 100 s. The second ends at 230 s, and a third would end after 270 s.
         ((False, False), (130.0, 230.0), [10.0], 1),
-        # An evaluation takes 50 s, and the final ones four times that.
+        # An evaluation takes 50 s.
         ((False, False, True), (10.0, 20.0, 80.0), [10.0, 10.0], 1),
+        # An evaluation takes 30 s. Seven of them and an interval take 220 s.
+        ((False, False, True), (10.0, 20.0, 60.0), [10.0, 10.0], 1),
         # An evaluation takes 20 s. With episodes as long as before training, the next ones would take 60 s.
         ((False, False, True), (10.0, 20.0, 50.0), [10.0, 10.0], 0),
         ((False, False, True), (10.0, 20.0, 50.0), [30.0, 10.0], 1),
