@@ -162,8 +162,8 @@ def stop_in_time(
             else:
                 interval = max(interval, now - previous)
         evaluation = seconds_per_step * max(evaluated_lengths())
-        # Another evaluation, and the final ones of the best and of the last parameters, each with twice the episodes. More
-        # episodes have a longer longest one, and all wait for it: that is worth two evaluations more.
+        # Another evaluation, and the final ones of the best and of the last parameters, each with twice the episodes.
+        # An evaluation waits for its longest episode. With more episodes that one is longer, so two are added.
         if now + interval + 7 * evaluation > deadline:
             handle.stop()
         previous = now
