@@ -178,6 +178,17 @@ def test_calls_of_one_size_share_their_kernel(raw):
     assert first is second
 
 
+def test_a_block_is_loaded_and_stored_in_few_parts(raw):
+    """The time in which a kernel compiles grows with them."""
+    physics = spring_physics(raw.sys, raw._n_frames, implementation="pallas")
+    states = SpringState(jax.ShapeDtypeStruct((5, 9, 13), jnp.float32))
+    actions = jax.ShapeDtypeStruct((5, 8), jnp.float32)
+    (kernel,) = _kernels(jax.make_jaxpr(jax.vmap(physics.step))(states, actions).jaxpr)
+    names = [equation.primitive.name for equation in kernel.eqns]
+    assert 1 <= names.count("get") <= 4
+    assert 1 <= names.count("swap") <= 4
+
+
 def test_physics_is_traced_only_when_it_is_lowered(raw, monkeypatch):
     """Shapes need no trace. XLA needs one for each size of the batch, and the kernel one for all sizes."""
     traced = []
