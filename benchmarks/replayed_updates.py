@@ -220,7 +220,7 @@ def floor_of_rollout(chosen: Experiment) -> Callable[[], Any]:
         """Evaluates the states and steps each by an action of the policy there."""
         state, observation, summed = carry
         action, values = over(evaluate, num_axes)(params, observation)
-        state, timestep = over(lambda params, *inputs: environment.step(key, *inputs), num_axes)(params, state, action)
+        state, timestep = over(lambda _, *inputs: environment.step(key, *inputs), num_axes)(params, state, action)
         return state, timestep.observation, summed + values
 
     def search(params: Any, carry: Any) -> Any:

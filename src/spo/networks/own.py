@@ -162,7 +162,7 @@ def _check_q_network(name: str, network: QNetwork, observation_spec: Observation
     _check_array(value, found, (), "one value", "write value[0]")
     if network.values is not None:
         found = _shapes(values, network.values, params, observation, jnp.stack([action, action, action]))
-        _check_array(values, found, (3,), "one value for each of three actions", "return an array [K] for actions [K, ...]")
+        _check_array(values, found, (3,), "one value for each of three actions", "return [K] for actions [K, ...]")
     if isinstance(action_spec, DiscreteActions):
         if network.all_values is None:
             raise ValueError(f"{all_values} is None: give a function that returns Q of every discrete action.")
