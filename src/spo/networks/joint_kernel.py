@@ -80,9 +80,10 @@ def make_values_fn(
 def fits(activation: Activation, layers: Layers, actions: Float[Array, "K A"]) -> bool:
     """Returns True where the kernel is possible, and as exact as the products of XLA."""
     widths = {kernel.shape[1] for kernel in layers.kernels}
+    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     return (
         importlib.util.find_spec("jax.experimental.pallas.triton") is not None
-        and jax.config.jax_default_matmul_precision in (None, "default", "tensorfloat32")
+        and precision in (None, "default", "tensorfloat32")
         and activation in ACTIVATIONS
         and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((layers, actions)))
         and len(widths) == 1

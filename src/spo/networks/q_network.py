@@ -9,7 +9,7 @@ from spo.networks.actor_critic import apply_chain, blank, init_chain, init_modul
 from spo.networks.architectures import Architecture, paper_architecture
 from spo.networks.contract import Networks, ObservationSpec, QNetwork
 from spo.networks.heads import ActionValuesHead, ValueHead
-from spo.networks.joint_kernel import Layers, make_values_fn
+from spo.networks.joint_kernel import Layers, ValuesFn, make_values_fn
 from spo.networks.torsos import MLP, flatten
 from spo.types import Action, ActionSpec, Array, ContinuousActions, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
@@ -76,7 +76,7 @@ def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousAct
         output = params["head"]["value"]
         return flatten(observation), Layers(kernels, biases, output["kernel"][:, 0], output["bias"][0])
 
-    values = jax.vmap(value, in_axes=(None, None, 0))
+    values: ValuesFn = jax.vmap(value, in_axes=(None, None, 0))
     if not architecture.head_sizes and architecture.dtype == jnp.float32:
         values = make_values_fn(values, read_inputs, torso.activation)
     return QNetwork(
