@@ -1,14 +1,18 @@
 """The GPU kernel of Q(s, a), interpreted on a CPU, beside the same MLP in Flax."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.networks import QNetwork, joint_kernel, make_q_network, mlp_architecture, q_network
-from spo.networks.joint_kernel import Layers, fits, make_values_fn
+from spo import presets
+from spo.networks import QNetwork, make_q_network, mlp_architecture, q_network
+from spo.networks.joint_kernel import Layers, can_use_kernel, make_values_fn
 from spo.networks.torsos import MLP
+from spo.training.trainer import Trainer
 from spo.types import ContinuousActions
 
 OBSERVATION_SIZE, ACTION_SIZE = 5, 3
@@ -25,7 +29,7 @@ def make_network(depth=2, width=128, action_size=ACTION_SIZE, **architecture) ->
 @pytest.fixture
 def interpreted(monkeypatch):
     """Q networks made in this test run the kernel on the CPU, whatever the number of actions."""
-    monkeypatch.setattr(q_network, "make_values_fn", lambda *args: make_values_fn(*args, implementation="interpret"))
+    monkeypatch.setattr(q_network, "make_values_fn", lambda *args: make_values_fn(*args, interpret=True))
 
 
 def inputs(num_actions=128, action_size=ACTION_SIZE, seed=0):
@@ -106,6 +110,17 @@ def test_numbers_beyond_float16_are_scaled(interpreted, size):
     assert_close(found / size, wanted / size)
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+def test_weights_beyond_float16_are_scaled(interpreted, size):
+    network = make_network(torso=MLP((128, 128), nn.relu))
+    params, arguments = init(network), inputs()
+    wanted = one_by_one(network, params, *arguments)
+    hidden, output = params["torso"]["Dense_1"], params["head"]["value"]
+    hidden |= {"kernel": size * hidden["kernel"], "bias": size * hidden["bias"]}
+    output |= {"kernel": output["kernel"] / size}
+    assert_close(network.values_of(params, *arguments), wanted)
+
+
 def test_rows_have_their_own_scale(interpreted):
     network = make_network(torso=MLP((128, 128), nn.relu))
     params, (observation, actions) = init(network), inputs()
@@ -131,7 +146,7 @@ def test_derivatives_are_those_of_the_mlp(interpreted):
 
     found, wanted = gradients(network.values_of), gradients(lambda *args: one_by_one(network, *args))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0.02, atol=0.02 * np.abs(other).max())
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * np.abs(other).max())
 
 
 # --- Where it is used -------------------------------------------------------------------------------------------------
@@ -144,41 +159,72 @@ def layers(depth=2, width=128, dtype=jnp.float32) -> Layers:
     return Layers(kernels, [jnp.zeros(width, dtype)] * depth, jnp.zeros(width, dtype), jnp.zeros((), dtype))
 
 
-def test_where_the_kernel_fits():
+def test_where_the_kernel_can_use_kernel():
     actions = jnp.zeros((256, ACTION_SIZE))
-    assert fits(nn.silu, layers(), actions)
-    assert fits(nn.relu, layers(depth=4, width=256), actions)
-    assert not fits(nn.gelu, layers(), actions)
-    assert not fits(nn.silu, layers(width=64), actions)
-    assert not fits(nn.silu, layers(width=512), actions)
-    assert not fits(nn.silu, layers(depth=0), actions)
-    assert not fits(nn.silu, layers(dtype=jnp.bfloat16), actions)
-    assert not fits(nn.silu, layers(), actions[:100])
+    assert can_use_kernel(nn.silu, layers(), actions)
+    assert can_use_kernel(nn.relu, layers(depth=4, width=256), actions)
+    assert not can_use_kernel(nn.gelu, layers(), actions)
+    assert not can_use_kernel(nn.silu, layers(width=64), actions)
+    assert not can_use_kernel(nn.silu, layers(width=512), actions)
+    assert not can_use_kernel(nn.silu, layers(depth=0), actions)
+    assert not can_use_kernel(nn.silu, layers(dtype=jnp.bfloat16), actions)
+    assert not can_use_kernel(nn.silu, layers(), actions[:100])
     uneven = layers()
     uneven.kernels[1] = jnp.zeros((128, 256))
-    assert not fits(nn.silu, uneven, actions)
+    assert not can_use_kernel(nn.silu, uneven, actions)
     with jax.default_matmul_precision("highest"):
-        assert not fits(nn.silu, layers(), actions)
+        assert not can_use_kernel(nn.silu, layers(), actions)
 
 
 def has_kernel(network, num_actions=128) -> bool:
     arguments = (jax.eval_shape(lambda: network.init(jax.random.key(0), SPEC)), *inputs(num_actions))
-    return "pallas_call" in str(jax.make_jaxpr(network.values_of)(*arguments))
+    return "joint_mlp" in str(jax.make_jaxpr(network.values_of)(*arguments))
 
 
-def test_only_a_gpu_runs_it(monkeypatch):
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+class NormalisedMLP(MLP):
+    @nn.compact
+    def __call__(self, observation):
+        return nn.LayerNorm()(super().__call__(observation))
+
+
+def test_only_a_gpu_runs_it():
     assert not has_kernel(make_network())
-    monkeypatch.setattr(joint_kernel.jax, "default_backend", lambda: "gpu")
+
+
+def test_a_gpu_runs_it_where_the_network_suits_it(as_on_a_gpu):
     assert has_kernel(make_network())
     assert not has_kernel(make_network(), num_actions=100)
-    assert not has_kernel(make_network(torso=MLP((128, 128), nn.silu, jnp.bfloat16), dtype=jnp.bfloat16))
+    assert not has_kernel(make_network(torso=MLP((128, 128), nn.silu, jnp.bfloat16)))
+    assert not has_kernel(make_network(torso=NormalisedMLP((128, 128), nn.silu)))
+    assert not has_kernel(make_network(torso=MLP((), nn.silu)))
     assert not has_kernel(make_network(head_sizes=(8,)))
 
 
-def test_without_a_gpu_the_values_are_those_of_the_mlp():
-    network = make_network()
+@pytest.mark.parametrize("torso", [MLP((128, 128), nn.silu), MLP((), nn.silu)])
+def test_on_a_cpu_the_values_are_those_of_the_mlp(as_on_a_gpu, torso):
+    """Also in a program for the CPU of a machine with a GPU."""
+    network = make_network(torso=torso)
     arguments = (init(network), *inputs())
-    np.testing.assert_array_equal(network.values_of(*arguments), one_by_one(network, *arguments))
+    wanted = one_by_one(network, *arguments)
+    np.testing.assert_array_equal(jax.jit(network.values_of)(*arguments), jax.jit(lambda: wanted)())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"), [("mpo", {"num_samples": 64}), ("smc_ent", {"num_value_samples": 64})]
+)
+def test_training_uses_it(as_on_a_gpu, algorithm, changes):
+    """A gradient through these evaluations would replace the kernel by the MLP."""
+    chosen = presets.get("paper/ant", algorithm)
+    sizes = {"num_envs": 2, "rollout_length": 2, "batch_size": 4, "num_updates": 2, "replay_size": 64}
+    config = dataclasses.replace(chosen.config, **sizes, **changes)
+    trainer = Trainer(dataclasses.replace(chosen, config=config))
+    program = str(jax.make_jaxpr(lambda state: trainer.run_fn(state, 1))(trainer.abstract_state))
+    assert "joint_mlp" in program
 
 
 # --- Q networks without a function for many actions -------------------------------------------------------------------

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -42,15 +43,20 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+#: Held by the thread that has redirected the streams of the process.
+_streams = threading.RLock()
+
+
 @contextlib.contextmanager
 def output_to_log(package: str) -> Iterator[None]:
     """Sends what a library prints to the logger "spo.libraries", which a run's log collects.
 
-    The output of compiled code is included, which writes to the file descriptors of the process.
+    The output of compiled code is included, which writes to the file descriptors of the process. Another thread that
+    calls this waits: the streams belong to all threads.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
+    with _streams, tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
+        sys.stdout.flush()
+        sys.stderr.flush()
         for descriptor in (1, 2):
             with contextlib.suppress(OSError):  # a process without this stream
                 original = os.dup(descriptor)

@@ -1,14 +1,14 @@
 """Q(s, a) of many actions in one state, by an MLP as one GPU kernel.
 
 XLA writes the features of every layer to memory and reads them again, for the product and for the activation. On a GPU
-that takes longer than the products. The kernel keeps the features of a block of actions in registers, from the first
-layer to the output. On an H200 it takes two thirds of the time.
+this traffic takes longer than the products. The kernel keeps the features of a block of actions in registers, from the
+first layer to the output. `benchmarks/q_values.py` compares the times.
 """
 
 import functools
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -17,8 +17,6 @@ import jax.numpy as jnp
 from spo.networks.torsos import Activation
 from spo.types import Array, Float, PyTree
 
-#: "pallas" is the kernel, "interpret" is the same kernel interpreted on any device.
-Implementation: TypeAlias = Literal["xla", "pallas", "interpret"]
 #: (params, observation, actions [K, A]) -> Q of each action
 ValuesFn: TypeAlias = Callable[[PyTree[Array], Any, Float[Array, "K A"]], Float[Array, " K"]]
 
@@ -32,14 +30,16 @@ class Layers(NamedTuple):
     output_bias: Float[Array, ""]
 
 
-#: Actions of one program of the kernel, features that it computes at a time, and its warps of 32 threads. On an H200
-#: twice the actions and warps are 3 % faster, and do not fit the 64 actions of SMC-ENT. Six other choices were slower.
+#: Actions of one program of the kernel, features that it computes at a time, and its warps of 32 threads. SMC-ENT has
+#: 64 actions for each state.
 BLOCK_SIZE, CHUNK_SIZE, NUM_WARPS = 64, 128, 4
 #: Up to this width, the features of a block fit into registers.
 LARGEST_WIDTH = 256
 #: Rows and columns of a product in Triton, at least.
 SMALLEST_SIZE = 16
-#: Activations that Triton has.
+#: Numbers are divided by the largest of them, or by this if all are smaller.
+SMALLEST_SCALE = 1e-30
+#: Activations that the kernel was tested with.
 ACTIVATIONS = (nn.silu, nn.relu)
 
 
@@ -47,38 +47,40 @@ def make_values_fn(
     plain: ValuesFn,
     inputs_and_layers: Callable[[PyTree[Array], Any], tuple[Float[Array, " F"], Layers]],
     activation: Activation,
-    implementation: Implementation | None = None,
+    interpret: bool = False,
 ) -> ValuesFn:
     """Returns `plain`, computed by the kernel on NVIDIA GPUs where the network and the number of actions suit it.
 
-    `inputs_and_layers` returns the observation as a vector, and the parameters of the layers. Derivatives are those of
-    `plain`.
+    `inputs_and_layers` returns the observation as a vector, and the parameters of the layers. `interpret` interprets
+    the kernel on any device. Derivatives are those of `plain`.
     """
 
     def by_kernel(params: PyTree[Array], observation: Any, actions: Float[Array, "K A"]) -> Float[Array, " K"]:
         inputs, layers = inputs_and_layers(params, observation)
-        return _apply(activation, layers, inputs, actions, interpret=implementation == "interpret")
+        return _apply(activation, layers, inputs, actions, interpret)
 
     @jax.custom_jvp
     def fused(params: PyTree[Array], observation: Any, actions: Float[Array, "K A"]) -> Float[Array, " K"]:
-        if implementation is not None:
+        if interpret:
             return by_kernel(params, observation, actions)
         return jax.lax.platform_dependent(params, observation, actions, cuda=by_kernel, default=plain)
 
     fused.defjvp(lambda inputs, tangents: jax.jvp(plain, inputs, tangents))
 
     def values_fn(params: PyTree[Array], observation: Any, actions: Float[Array, "K A"]) -> Float[Array, " K"]:
-        chosen = implementation
-        if chosen is None:
+        if not interpret:
+            if jax.default_backend() != "gpu":
+                return plain(params, observation, actions)
             layers = jax.eval_shape(lambda: inputs_and_layers(params, observation)[1])
-            chosen = "pallas" if jax.default_backend() == "gpu" and fits(activation, layers, actions) else "xla"
-        return plain(params, observation, actions) if chosen == "xla" else fused(params, observation, actions)
+            if not can_use_kernel(activation, layers, actions):
+                return plain(params, observation, actions)
+        return fused(params, observation, actions)
 
     return values_fn
 
 
-def fits(activation: Activation, layers: Layers, actions: Float[Array, "K A"]) -> bool:
-    """Returns True where the kernel is possible, and as exact as the products of XLA."""
+def can_use_kernel(activation: Activation, layers: Layers, actions: Float[Array, "K A"]) -> bool:
+    """Returns True where the kernel is possible, and XLA's products would be no more exact."""
     widths = {kernel.shape[1] for kernel in layers.kernels}
     precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     return (
@@ -98,7 +100,6 @@ def _apply(
     layers: Layers,
     inputs: Float[Array, " F"],
     actions: Float[Array, "K A"],
-    *,
     interpret: bool,
 ) -> Float[Array, " K"]:
     """Runs one program per block of actions. The observation's part of the first layer is computed before, once."""
@@ -113,11 +114,16 @@ def _apply(
     padding = max(SMALLEST_SIZE, 1 << (action_size - 1).bit_length()) - action_size
     actions = jnp.pad(actions, ((0, 0), (0, padding)))
     kernels = [jnp.pad(of_actions, ((0, padding), (0, 0))), *layers.kernels[1:]]
+    scales = [jnp.maximum(jnp.max(jnp.abs(kernel)), SMALLEST_SCALE) for kernel in kernels]
+    kernels = [(kernel / scale).astype(jnp.float16) for kernel, scale in zip(kernels, scales, strict=True)]
 
-    def program(actions_ref: Any, kernel_refs: Any, bias_refs: Any, output_ref: Any, values_ref: Any) -> None:
+    def program(
+        actions_ref: Any, kernel_refs: Any, scales_ref: Any, bias_refs: Any, output_ref: Any, values_ref: Any
+    ) -> None:
         features, rows = [actions_ref[...]], [slice(None)]  # in parts of their columns, with the rows of the kernel
-        for kernel_ref, bias_ref in zip(kernel_refs, bias_refs, strict=True):
+        for layer, (kernel_ref, bias_ref) in enumerate(zip(kernel_refs, bias_refs, strict=True)):
             factors, scale = _as_factors(features)
+            scale *= scales_ref[layer]
             features = [
                 activation(scale * _sum_of_products(factors, kernel_ref, rows, chunk) + bias_ref[chunk][None, :])
                 for chunk in chunks
@@ -131,7 +137,7 @@ def _apply(
     def whole(array: Array) -> Any:
         return pallas.BlockSpec(array.shape, lambda _: (0,) * array.ndim)
 
-    shared = ([kernel.astype(jnp.float16) for kernel in kernels], [base, *layers.biases[1:]], layers.output_kernel)
+    shared = (kernels, jnp.stack(scales), [base, *layers.biases[1:]], layers.output_kernel)
     values = pallas.pallas_call(
         program,
         grid=(num_actions // BLOCK_SIZE,),
@@ -151,11 +157,11 @@ def _apply(
 def _as_factors(parts: Sequence[Array]) -> tuple[list[Array], Array]:
     """Returns the parts of rows [rows, columns] in float16, and the scale [rows, 1] of products with them.
 
-    A GPU rounds float32 factors to the 10 bits of TF32 by default. float16 has as many, and products of it are twice
-    as fast. Rows are divided by their largest number, so that none overflows.
+    A GPU of NVIDIA rounds float32 factors to the 10 bits of TF32 by default. float16 has as many, and products of it
+    are twice as fast. Rows are divided by their largest number, so that none overflows, and the kernels likewise.
     """
     largest = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(part), axis=1, keepdims=True) for part in parts])
-    scale = jnp.maximum(largest, 1e-30)
+    scale = jnp.maximum(largest, SMALLEST_SCALE)
     inverse = 1.0 / scale
     return [(part * inverse).astype(jnp.float16) for part in parts], scale
 

@@ -77,7 +77,8 @@ def _value_of_joint_input(architecture: Architecture, action_spec: ContinuousAct
         return flatten(observation), Layers(kernels, biases, output["kernel"][:, 0], output["bias"][0])
 
     values: ValuesFn = jax.vmap(value, in_axes=(None, None, 0))
-    if not architecture.head_sizes and architecture.dtype == jnp.float32:
+    # A subclass of MLP may have other layers, and it computes in its own number format.
+    if type(torso) is MLP and torso.hidden_sizes and not architecture.head_sizes and torso.dtype == jnp.float32:
         values = make_values_fn(values, read_inputs, torso.activation)
     return QNetwork(
         init=lambda key, spec: init_chain(torso, head, key, blank((spec, _action(action_spec)))),
