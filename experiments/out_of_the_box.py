@@ -13,7 +13,6 @@ installed is skipped by name.
 
 import json
 import platform
-import re
 import statistics
 import tempfile
 import time
@@ -202,13 +201,21 @@ def write_page(*, check: bool) -> None:
     """Writes the tables of the page, or compares them with the results."""
     old = new = PAGE.read_text("utf-8")
     for suite, make_table in ((CPU, make_cpu_table), (GPU, make_gpu_table)):
-        table = make_table(suite.results)
-        marked = rf"(?s)(<!-- table: {suite.name} -->\n).*?(<!-- end of table -->)"
-        new = re.sub(marked, rf"\1\n{table}\n\n\2", new)
+        if suite.results.exists():
+            new = replace_table(new, suite.name, make_table(suite.results))
     if not check:
         PAGE.write_text(new, "utf-8")
     elif new != old:
         raise SystemExit(f"{PAGE.name} and the results differ: run `python experiments/out_of_the_box.py --table`.")
+
+
+def replace_table(page: str, name: str, table: str) -> str:
+    """Returns the page with another table between the marks of that name."""
+    before, after = f"<!-- table: {name} -->\n", "<!-- end of table -->"
+    head, found, rest = page.partition(before)
+    if not found or after not in rest:
+        raise SystemExit(f"{PAGE.name} has no place for the table {name}: add the lines {before.strip()} and {after}.")
+    return f"{head}{before}\n{table}\n\n{after}{rest.partition(after)[2]}"
 
 
 def make_cpu_table(folder: Path) -> str:

@@ -68,6 +68,11 @@ PROVENANCE = {"device", "processor", "jax", "python", "commit", "date", "time", 
             {"agent", "num_particles", "horizon", "milliseconds", "milliseconds_95", "compile_seconds", "load_before"},
             marks=pytest.mark.program,
         ),
+        (
+            "q_values.py",
+            ["--tiny", "--repeats", "2"],
+            {"num_states", "num_actions", "kernel_ms", "xla_ms", "kernel_error", "xla_error", "speed_ratio"},
+        ),
         pytest.param(
             "replayed_updates.py",
             ["--tiny", "--repeats", "2"],

@@ -1,5 +1,10 @@
 """Helpers of the adapters."""
 
+import concurrent.futures
+import os
+import sys
+import time
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -50,6 +55,21 @@ def test_what_a_library_prints_is_logged_and_not_shown(monkeypatch, capfd, tmp_p
     logged = (tmp_path / "run.log").read_text()
     for words in ("noisy_library printed", "from python", "from C", "an error"):
         assert words in logged
+
+
+def test_threads_redirect_the_output_in_turn(capfd):
+    """Environments are built in threads where programs are compiled side by side."""
+    original = sys.stdout
+
+    def build(delay: float) -> None:
+        with _adapters.output_to_log("noisy_library"):
+            time.sleep(delay)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(build, (0.02, 0.01, 0.03, 0.02)))
+    assert sys.stdout is original
+    os.write(1, b"afterwards")
+    assert capfd.readouterr().out == "afterwards"
 
 
 def test_an_error_of_a_library_is_not_hidden(monkeypatch, tmp_path, capfd):

@@ -106,7 +106,7 @@ def _run_by_pallas(
     """One member per thread. A block is contiguous, so neighbouring threads read neighbouring words.
 
     Triton's compiler analyses the whole kernel anew for every load and store of the source. With one for each row, that
-    is 28 of the 30 seconds in which it compiles Humanoid's physics. So a block is loaded and stored in a few parts.
+    would take most of the time in which it compiles. So a block is loaded and stored in a few parts.
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
