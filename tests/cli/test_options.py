@@ -164,7 +164,7 @@ def test_a_repeated_command_starts_from_the_copy_in_the_run(requested, capsys, t
     """The file itself may be gone."""
     learner, folder = tmp_path / "learner.npz", tmp_path / "run"
     experiment = presets.get("default", task="tiny/chain")
-    exports.write_learner(learner, {}, {"experiment": to_json(experiment)})
+    exports.write_learner(learner, {}, {"experiment": to_json(experiment), "env_steps": 0, "which": "best"})
     command = ("--from", str(learner), "--run", str(folder), "--resume", "auto")
     assert experiment_for(requested, capsys, *command) == experiment
     RunFolder.unused(folder).create(experiment, start_from=learner).release()
