@@ -11,6 +11,7 @@ import json
 import pathlib
 import platform
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,7 +74,7 @@ class Setup(NamedTuple):
     def shortened(self) -> str:
         """Options that make the training of the scale shorter, as on the command line. Empty if there are none."""
         text = "".join(
-            f" --{name} {' '.join(chosen)}"
+            f" --{name} {shlex.join(chosen)}"
             for name, chosen in (("tasks", self.tasks), ("against", self.against))
             if chosen
         )

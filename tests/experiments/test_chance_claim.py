@@ -76,7 +76,7 @@ def test_best_and_last_parameters_are_read_from_the_final_evaluation(tmp_path):
         (folder / "summary.json").write_text(json.dumps({"best_env_steps_per_seed": [0, 512]}), "utf-8")
         folders[f"{name} on game"] = folder
     comparison, _ = chance.compare_runs(folders)
-    best, last = chance.final_returns(comparison)
+    best, last = chance.final_returns(comparison, tuple(chance.WAYS))
     task = comparison.tasks[0]
     assert best["4 outcomes"][task] == [2.0, 2.5]
     assert last["shared outcomes"][task] == [-7.0, -6.5]
