@@ -3,34 +3,66 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from spo.cli.unparsed import find_value, is_set
+from spo.cli.unparsed import find_value, is_set, without_value
 
 if TYPE_CHECKING:
+    from spo.cli.options import TrainOptions
     from spo.training.experiment import Experiment
 
 #: Value of `--resume`, beside `--run FOLDER`: continue the run in the folder if there is one, else start it.
 AUTO: Final = "auto"
 
 
+class Command(NamedTuple):
+    """A command line of `spo train`, parsed."""
+
+    options: "TrainOptions"
+    experiment: "Experiment"
+    is_chosen: bool
+    """True if the settings were chosen for the task."""
+    resume: bool | Literal["auto"]
+
+
 def train(*arguments: str) -> None:
     """Train an agent: `spo train`, `spo train paper/ant --num-seeds 5`, or `spo train --like RUN --seed 1`."""
+    from spo.training.run_folder import new_run_folder
+
+    options, experiment, is_chosen, resume = read_command(arguments)
+    if is_chosen and not options.quiet:
+        from spo.training.defaults import describe_choice
+
+        print(describe_choice(experiment))
+    run(
+        experiment,
+        options.resume or options.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm),
+        resume=resume,
+        start_from=options.start_from,
+        checkpoint_seconds=options.checkpoint_seconds,
+        deterministic=options.deterministic,
+        quiet=options.quiet,
+        wandb=options.wandb,
+    )
+
+
+def read_command(arguments: Sequence[str]) -> Command:
+    """Parses a command line of `spo train`. Raises ValueError with a sentence if it can't be trained with."""
     import tyro
 
     from spo import presets
     from spo.cli import configuration, options
     from spo.cli.parsing import parse
     from spo.cli.task_options import split_other_task_options
-    from spo.training.run_folder import new_run_folder
 
+    arguments = tuple(arguments)
     preset = arguments[0] if arguments and not arguments[0].startswith("-") else None
     resume = find_value(arguments, "--resume")
     is_automatic = resume == AUTO
     if is_automatic and find_value(arguments, "--run") is None:
         raise ValueError("--resume auto needs the folder of the run: add --run FOLDER, or write --resume FOLDER.")
     if is_automatic:  # the settings are those of the command line in any case
-        resume, arguments = None, _from_own_start(_without_resume(arguments))
+        resume, arguments = None, _from_own_start(without_value(arguments, "--resume"))
     _join_processes(arguments, resume)  # before the task is looked at, which may use JAX
     start = configuration.start_experiment(arguments, preset, resume)
     source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
@@ -56,23 +88,11 @@ def train(*arguments: str) -> None:
         raise ValueError(f"Name the preset first: spo train {chosen.preset} ...")
     if resume and chosen.run is not None:
         raise ValueError(f"A run is resumed in its own folder, {resume}: leave --run out.")
-    experiment = options.to_experiment(chosen.experiment, other_task_options)
-    if configuration.is_chosen(arguments, preset) and not chosen.quiet:
-        from spo.training.defaults import describe_choice
-
-        print(describe_choice(experiment))
-    folder = (
-        Path(resume) if resume else chosen.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm)
-    )
-    run(
-        experiment,
-        folder,
+    return Command(
+        options=chosen,
+        experiment=options.to_experiment(chosen.experiment, other_task_options),
+        is_chosen=configuration.is_chosen(arguments, preset),
         resume=AUTO if is_automatic else bool(resume),
-        start_from=chosen.start_from,
-        checkpoint_seconds=chosen.checkpoint_seconds,
-        deterministic=chosen.deterministic,
-        quiet=chosen.quiet,
-        wandb=chosen.wandb,
     )
 
 
@@ -144,16 +164,6 @@ def _join_processes(arguments: Sequence[str], resume: str | None) -> None:
     if resume is None and find_value(arguments, "--run") is None:
         raise ValueError("Several processes write to one folder: give all of them the same --run FOLDER.")
     processes.join()
-
-
-def _without_resume(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Returns a command line without `--resume auto`."""
-    joined = f"--resume={AUTO}"
-    words = [word for word in arguments if word != joined]
-    if "--resume" in words:
-        start = words.index("--resume")
-        words = words[:start] + words[start + 2 :]
-    return tuple(words)
 
 
 def _from_own_start(arguments: tuple[str, ...]) -> tuple[str, ...]:

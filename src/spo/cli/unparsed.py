@@ -20,4 +20,16 @@ def is_set(arguments: Sequence[str], option: str) -> bool:
     return given[-1:] == [option]
 
 
-__all__ = ["find_value", "is_set"]
+def without_value(arguments: Sequence[str], option: str) -> tuple[str, ...]:
+    """Returns a command line without an option and its value."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == option:
+            next(words, None)
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return tuple(kept)
+
+
+__all__ = ["find_value", "is_set", "without_value"]
