@@ -12,6 +12,7 @@ it: each trains the trials whose lock it gets.
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import statistics
@@ -194,14 +195,7 @@ class SweepFolder:
     def read_curve(self, number: int) -> dict[int, float]:
         """Returns environment steps -> score of the evaluations of a trial, without that before training."""
         path = self.run_path(number) / "metrics.jsonl"
-        records = read_records(path) if path.is_file() else []
-        scores: dict[int, list[float]] = {}
-        for record in records:
-            if record["kind"] == "evaluation" and record["env_steps"] > 0:
-                metrics = record["metrics"]
-                score = metrics.get("episode/solved", metrics.get("episode/return"))
-                scores.setdefault(int(record["env_steps"]), []).append(score)
-        return {steps: statistics.fmean(of_seeds) for steps, of_seeds in sorted(scores.items())}
+        return _read_curve(path, path.stat().st_size) if path.is_file() else {}
 
     def _read_trial(self, number: int) -> dict[str, Any] | None:
         path = self.trial_path(number) / "trial.json"
@@ -231,6 +225,18 @@ class SweepFolder:
         with files.replacing(path) as file:
             file.write(text.getvalue().encode())
         return path
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_curve(path: Path, _num_bytes: int) -> dict[int, float]:
+    """Returns environment steps -> score. The file only grows, so it is read again when it has become longer."""
+    scores: dict[int, list[float]] = {}
+    for record in read_records(path):
+        if record["kind"] == "evaluation" and record["env_steps"] > 0:
+            metrics = record["metrics"]
+            score = metrics.get("episode/solved", metrics.get("episode/return"))
+            scores.setdefault(int(record["env_steps"]), []).append(score)
+    return {steps: statistics.fmean(of_seeds) for steps, of_seeds in sorted(scores.items())}
 
 
 def is_over(trial: Trial) -> bool:
