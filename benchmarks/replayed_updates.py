@@ -6,8 +6,9 @@
 An update's time is the difference of two iterations, one of them with half the updates. What the longer one takes
 beside its updates is the rollout, replay included.
 
-The floor of an update evaluates the same networks for as many states and actions, takes the same gradients, and runs
-the same optimiser and moving average. It samples nothing, and has no targets, losses, weights, divergences or metrics.
+The floor of an update evaluates the same networks for as many states and actions, and takes the same gradients. Its
+optimiser and moving averages are those of the networks. It samples nothing, and has no targets, losses, weights,
+divergences, temperatures, multipliers or metrics.
 The floor of a step has the same physics and network evaluations: those of the search, where the algorithm has one. Its
 actions follow from the evaluation before, as in a search.
 """
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import _timing
 import jax
 import jax.numpy as jnp
+import optax
 
 from spo import presets
 from spo.algorithms.packing import move_average
@@ -33,7 +35,7 @@ from spo.networks import ActorCritic, QNetwork, make_network, make_q_network
 from spo.networks.config import make_architecture
 from spo.training.experiment import Experiment
 from spo.training.trainer import Trainer
-from spo.types import DEVICE_AXIS, Environment
+from spo.types import DEVICE_AXIS, ContinuousActions, Environment
 
 TINY = {"num_envs": 8, "rollout_length": 2, "num_updates": 4, "replay_size": 1024}
 
@@ -56,6 +58,8 @@ def main() -> None:
 
 def experiment(algorithm: str, options: argparse.Namespace) -> Experiment:
     chosen = presets.get(options.task, algorithm)
+    if not isinstance(make(chosen.task, **chosen.task_options).train.action_spec, ContinuousActions):
+        raise SystemExit(f"{options.task} has discrete actions: choose a --task with continuous ones, as paper/ant.")
     sizes = {"batch_size": 8 if algorithm == "mpo" else 64, **TINY} if options.tiny else {}
     network = dataclasses.replace(chosen.network, dtype=options.dtype)
     if options.tiny:
@@ -124,8 +128,15 @@ class Networks(NamedTuple):
 
 class Learner(NamedTuple):
     params: dict[str, Any]
-    target_params: dict[str, Any]
+    target_params: dict[str, Any]  # moving averages of some of them
     optimiser: Any
+
+
+class Batch(NamedTuple):
+    """Random numbers in place of states and actions from the replay buffer."""
+
+    observations: Any
+    actions: Any
 
 
 def make_networks(chosen: Experiment, environment: Environment) -> tuple[Networks, dict[str, Any]]:
@@ -144,60 +155,70 @@ def floor_of_updates(chosen: Experiment) -> Callable[[], Any]:
     """Returns the compiled program of the evaluations and gradients of an iteration's updates."""
     config, environment = chosen.config, make(chosen.task, **chosen.task_options).train
     networks, params = make_networks(chosen, environment)
-    optimiser = adam(config.critic_learning_rate, config.max_grad_norm)
-    loss_and_targets = (mpo_update if chosen.algorithm == "mpo" else sac_update)(networks, config, environment)
+    optimiser = make_optimiser(config)
+    loss, targets, replay = (mpo_update if chosen.algorithm == "mpo" else sac_update)(networks, config, environment)
 
-    def update(learner: Learner, _: Any) -> tuple[Learner, dict[str, Any]]:
-        loss, targets = loss_and_targets
-        learner, metrics = gradient_step(learner, loss, optimiser)
-        target_params = move_average(learner.target_params, learner.params, config.target_smoothing)
+    def update(replay: Batch, learner: Learner, index: Any) -> tuple[Learner, dict[str, Any]]:
+        # Each update has its own batch. Otherwise XLA would compute the input of the networks once for all updates.
+        batch = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, index, config.batch_size), replay)
+        learner, metrics = gradient_step(learner, functools.partial(loss, batch=batch), optimiser)
+        params = {name: learner.params[name] for name in learner.target_params}
+        target_params = move_average(learner.target_params, params, config.target_smoothing)
         # Added up, so that none is left out.
-        metrics = {"targets": total(targets(learner)), "loss": metrics["loss"]}
+        metrics = {"targets": total(targets(learner, batch)), "loss": metrics["loss"]}
         return learner._replace(target_params=target_params), metrics
 
-    def program(learner: Learner) -> Any:
-        return run_updates(update, learner, jnp.arange(config.num_updates), skip_nonfinite=False)
+    def program(learner: Learner, replay: Batch) -> Any:
+        indices = jnp.arange(config.num_updates)
+        return run_updates(functools.partial(update, replay), learner, indices, skip_nonfinite=False)
 
-    learner = Learner(params, params, optimiser.init(params))
+    averaged = params if chosen.algorithm == "mpo" else {"q": params["q"]}
     on_one_device = jax.vmap(program, axis_name=DEVICE_AXIS)
-    start = jax.tree.map(lambda x: x[None], learner)
-    return functools.partial(jax.jit(on_one_device).lower(start).compile(), start)
+    start = jax.tree.map(lambda x: x[None], (Learner(params, averaged, optimiser.init(params)), replay))
+    return functools.partial(jax.jit(on_one_device).lower(*start).compile(), *start)
 
 
-def mpo_update(networks: Networks, config: Any, environment: Environment) -> tuple[Callable, Callable]:
-    """Returns the evaluations of an update that have gradients, and those of the target networks."""
+def make_optimiser(config: Any) -> optax.GradientTransformation:
+    """Returns the algorithm's optimiser of policy and Q. The length of a decay does not change its time."""
+    decay_updates = config.num_updates if getattr(config, "decay_learning_rates", False) else None
+    rates = {"actor": config.actor_learning_rate, "q": config.critic_learning_rate}
+    optimisers = {name: adam(rate, config.max_grad_norm, decay_updates=decay_updates) for name, rate in rates.items()}
+    return optax.multi_transform(optimisers, {name: name for name in rates})
+
+
+def mpo_update(networks: Networks, config: Any, environment: Environment) -> tuple[Callable, Callable, Batch]:
+    """Returns the evaluations of an update that have gradients, those of the target networks, and their inputs."""
     states = (config.batch_size, config.sequence_length)
-    observations, actions = inputs(environment, (config.batch_size, config.sequence_length + 1), config.num_samples)
+    over_states = functools.partial(over, num_axes=len(states))
 
-    def loss(params: Any) -> tuple[Any, dict[str, Any]]:
-        policies = over(networks.policy, len(states))(params, observations[:, :-1])
-        values = over(networks.values, len(states))(params, observations[:, :-1], actions[:, :-1, :1])
-        summed = total((policies, values))
+    def loss(params: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        observations, actions = batch.observations[:, :-1], batch.actions[:, :-1, :1]
+        policies = over_states(networks.policy)(params, observations)
+        summed = total((policies, over_states(networks.values)(params, observations, actions)))
         return summed, {"loss": summed}
 
-    def targets(learner: Learner) -> Any:
-        policies = over(networks.policy, len(states))(learner.target_params, observations)
-        return policies, over(networks.values, len(states))(learner.target_params, observations, actions)
+    def targets(learner: Learner, batch: Batch) -> Any:
+        policies = over_states(networks.policy)(learner.target_params, batch.observations)
+        return policies, over_states(networks.values)(learner.target_params, *batch)
 
-    return loss, targets
+    return loss, targets, make_replay(environment, config, (config.sequence_length + 1,), config.num_samples)
 
 
-def sac_update(networks: Networks, config: Any, environment: Environment) -> tuple[Callable, Callable]:
-    """Returns the evaluations of an update that have gradients, and those of the target networks."""
-    observations, actions = inputs(environment, (config.batch_size,), 1)
+def sac_update(networks: Networks, config: Any, environment: Environment) -> tuple[Callable, Callable, Batch]:
+    """Returns the evaluations of an update that have gradients, those of the target networks, and their inputs."""
 
-    def loss(params: Any) -> tuple[Any, dict[str, Any]]:
-        policies = over(networks.policy, 1)(params, observations)
-        frozen = params | {"q": jax.lax.stop_gradient(params["q"])}
-        of_policy = over(networks.values, 1)(frozen, observations, policies.mean[:, None] + policies.scale[:, None])
-        summed = total((of_policy, over(networks.values, 1)(params, observations, actions)))
+    def loss(params: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        policies = over(networks.policy, 1)(params, batch.observations)
+        frozen, drawn = params | {"q": jax.lax.stop_gradient(params["q"])}, policies.mean + policies.scale
+        of_policy = over(networks.values, 1)(frozen, batch.observations, drawn[:, None])
+        summed = total((of_policy, over(networks.values, 1)(params, *batch)))
         return summed, {"loss": summed}
 
-    def targets(learner: Learner) -> Any:
-        policies = over(networks.policy, 1)(learner.params, observations)
-        return over(networks.values, 1)(learner.target_params, observations, policies.mean[:, None])
+    def targets(learner: Learner, batch: Batch) -> Any:
+        policies = over(networks.policy, 1)(learner.params, batch.observations)
+        return over(networks.values, 1)(learner.target_params, batch.observations, policies.mean[:, None])
 
-    return loss, targets
+    return loss, targets, make_replay(environment, config, (), 1)
 
 
 def floor_of_rollout(chosen: Experiment) -> Callable[[], Any]:
@@ -245,12 +266,13 @@ def floor_of_rollout(chosen: Experiment) -> Callable[[], Any]:
     return functools.partial(jax.jit(program).lower(params, start).compile(), params, start)
 
 
-def inputs(environment: Environment, shape: tuple[int, ...], num_actions: int) -> tuple[Any, Any]:
-    """Returns random observations and actions for a batch of states."""
+def make_replay(environment: Environment, config: Any, sequence: tuple[int, ...], num_actions: int) -> Batch:
+    """Returns random observations and actions. The batch of an update begins one state, or sequence, after the last."""
     key_observation, key_action = jax.random.split(jax.random.key(2))
+    shape = (config.batch_size + config.num_updates - 1, *sequence)
     observations = jax.random.normal(key_observation, (*shape, *environment.observation_spec.shape))
     sizes = (*shape, num_actions, environment.action_spec.size)
-    return observations, jax.random.uniform(key_action, sizes, minval=-1.0, maxval=1.0)
+    return Batch(observations, jax.random.uniform(key_action, sizes, minval=-1.0, maxval=1.0))
 
 
 def over(function: Callable, num_axes: int) -> Callable:

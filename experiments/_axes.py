@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from _claims import Finding, Outcome
 from _rivals import Family, make_family
-from _runs import origin_of
+from _runs import commits_of_speeds, origin_of, stored_speeds
 from matplotlib.figure import Figure
 
 from spo.reports import figures, stats
@@ -84,6 +84,28 @@ def judge_axes(comparison: Comparison, champion: str, rivals: Sequence[str], spe
         if names
         for axis in get_args(Axis)
     ]
+
+
+def judge_at_stored_speeds(comparison: Comparison, champion: str, rivals: Sequence[str]) -> list[Finding]:
+    """Compares as `judge_axes`, at the stored speeds. A finding per second has the commits of its speeds."""
+    findings, commits = judge_axes(comparison, champion, rivals, stored_speeds()), commits_of_speeds()
+    for index, finding in enumerate(findings):
+        if finding.part.endswith("per second"):
+            groups = (champion, *finding.details["against"])
+            runs = [result for result in comparison.results if result.group in groups]
+            used = {commits[result.run.config["task"], result.group] for result in runs}
+            findings[index] = with_commits(finding, sorted(used))
+    return findings
+
+
+def with_commits(finding: Finding, commits: Sequence[str]) -> Finding:
+    """Returns the finding with the commits of its speeds. The sentence names them if they are not that of the runs."""
+    note = f" Speeds were measured at {', '.join(commits)}, which is not the commit of the runs."
+    same = finding.origin is not None and all(finding.origin.commit.startswith(commit) for commit in commits)
+    return finding._replace(
+        sentence=finding.sentence if same else finding.sentence + note,
+        details=finding.details | {"commits of the speeds": list(commits)},
+    )
 
 
 def judge_at(

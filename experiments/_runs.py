@@ -50,12 +50,18 @@ def stored_runs(experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:
 
 def stored_speeds() -> dict[tuple[str, str], float]:
     """Reads the speeds of one seed alone on an H200, by task and algorithm, in environment steps per second."""
+    return {key: row["env_steps_per_second"] for key, row in _speed_rows().items()}
+
+
+def commits_of_speeds() -> dict[tuple[str, str], str]:
+    """Reads the commit at which each of the stored speeds was measured."""
+    return {key: str(row["commit"]) for key, row in _speed_rows().items()}
+
+
+def _speed_rows() -> dict[tuple[str, str], dict[str, Any]]:
     rows = json.loads(SPEEDS.read_text("utf-8"))
-    return {
-        (row["task"], row["algorithm"]): row["env_steps_per_second"]
-        for row in rows
-        if row["num_seeds"] == 1 and row["settings"] in ("paper", "core")
-    }
+    alone = [row for row in rows if row["num_seeds"] == 1 and row["settings"] in ("paper", "core")]
+    return {(row["task"], row["algorithm"]): row for row in alone}
 
 
 def run_name(experiment: Any) -> str:

@@ -6,10 +6,10 @@ SMC-ENT has verdicts of its own.
 
 from typing import Any
 
-from _axes import judge_axes, own_speeds
+from _axes import judge_at_stored_speeds, judge_axes, own_speeds
 from _claims import AXIS_PARTS, Claim, Finding, Setup, main
 from _rivals import better_than_each, compare_runs
-from _runs import stored_speeds, train_all
+from _runs import train_all
 from _tasks import continuous
 
 CLAIM = Claim(
@@ -43,7 +43,7 @@ def find(setup: Setup) -> list[Finding]:
     comparison, judgement = compare_runs(train_all(setup, runs(setup)), by="algorithm")
     baselines = [name for name in BASELINES if name in comparison.groups]
     if setup.scale == "core":
-        return judge_axes(comparison, "spo", baselines, stored_speeds())
+        return judge_at_stored_speeds(comparison, "spo", baselines)
     final = better_than_each(comparison, judgement, "spo", baselines)
     return [final, *judge_axes(comparison, "spo", baselines, own_speeds(comparison))]
 

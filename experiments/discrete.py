@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from _axes import judge_axes, own_speeds
+from _axes import judge_at_stored_speeds, judge_axes, own_speeds
 from _claims import AXIS_PARTS, Claim, Finding, Setup, main
 from _rivals import better_than_each, compare_runs, make_family
-from _runs import origin_of, stored_speeds, train_all
+from _runs import origin_of, train_all
 from _tasks import CORE_BOXOBAN, alike, boxoban, cube
 
 from spo.reports import stats
@@ -62,7 +62,7 @@ def find(setup: Setup) -> list[Finding]:
     comparison, judgement = compare_runs(folders, by="algorithm")
     baselines, reported = ([name for name in group if name in comparison.groups] for group in (BASELINES, REPORTED))
     if setup.scale == "core":
-        return [*judge_axes(comparison, "spo", baselines, stored_speeds()), *find_valid(folders)]
+        return [*judge_at_stored_speeds(comparison, "spo", baselines), *find_valid(folders)]
     final = better_than_each(comparison, judgement, "spo", baselines, reported)
     return [final, *judge_axes(comparison, "spo", baselines, own_speeds(comparison))]
 

@@ -201,8 +201,7 @@ def write_page(*, check: bool) -> None:
     """Writes the tables of the page, or compares them with the results."""
     old = new = PAGE.read_text("utf-8")
     for suite, make_table in ((CPU, make_cpu_table), (GPU, make_gpu_table)):
-        if suite.results.exists():
-            new = replace_table(new, suite.name, make_table(suite.results))
+        new = replace_table(new, suite.name, make_table(suite.results))
     if not check:
         PAGE.write_text(new, "utf-8")
     elif new != old:

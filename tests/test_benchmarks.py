@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import math
 import re
 import subprocess
 import sys
@@ -221,6 +222,30 @@ def test_num_envs_changes_nothing_else(benchmark):
 def test_references_are_of_settings_that_exist(benchmark):
     for _, algorithm, preset, num_envs in benchmark("training").REFERENCE:
         assert num_envs in (64, presets.get(preset, algorithm).config.num_envs)
+
+
+def tiny_update_options(task: str) -> argparse.Namespace:
+    return argparse.Namespace(task=task, dtype="float32", tiny=True)
+
+
+@pytest.mark.parametrize(("algorithm", "averaged"), [("mpo", ["actor", "q"]), ("smc_ent", ["q"])])
+def test_the_floor_of_updates_reads_its_batch_and_averages_as_the_algorithm(benchmark, algorithm, averaged):
+    """XLA computes the first operations on constants when it compiles, and those on one batch before the loop."""
+    updates = benchmark("replayed_updates")
+    floor = updates.floor_of_updates(updates.experiment(algorithm, tiny_update_options("paper/ant")))
+    program = floor.func.as_text()
+    constants = re.findall(r"f32\[([\d,]+)\]\S* constant\(", program)
+    assert all(math.prod(map(int, shape.split(","))) < 100 for shape in constants)
+    loop, _, before_the_loop = program.partition("\nENTRY ")
+    assert "concatenate" in loop
+    assert "concatenate" not in before_the_loop
+    learner, _ = floor()
+    assert sorted(learner.target_params) == averaged
+
+
+def test_updates_with_discrete_actions_are_not_timed(benchmark):
+    with pytest.raises(SystemExit, match="rubiks_cube has discrete actions"):
+        benchmark("replayed_updates").experiment("mpo", tiny_update_options("paper/rubiks_cube"))
 
 
 def test_time_that_several_threads_share_is_counted_once(benchmark):

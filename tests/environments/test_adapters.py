@@ -72,6 +72,32 @@ def test_threads_redirect_the_output_in_turn(capfd):
     assert capfd.readouterr().out == "afterwards"
 
 
+def test_threads_redirect_the_warnings_of_mujoco_in_turn():
+    mujoco = pytest.importorskip("mujoco")
+    original = mujoco.get_mju_user_warning()
+
+    def build(delay: float) -> bool:
+        with _adapters.mujoco_warnings_to_log(), _adapters.output_to_log("mujoco"):
+            time.sleep(delay)
+            return mujoco.get_mju_user_warning() is not original
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(build, (0.02, 0.01, 0.03, 0.02)))
+    assert mujoco.get_mju_user_warning() is original
+
+
+def test_a_thread_waits_for_a_library_that_another_one_imports(monkeypatch, tmp_path):
+    (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.5)\nvalue = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def read_value(delay: float) -> int:
+        time.sleep(delay)
+        return _adapters.require("slow_library", extra="envs").value
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(read_value, (0.0, 0.1))) == [1, 1]
+
+
 def test_an_error_of_a_library_is_not_hidden(monkeypatch, tmp_path, capfd):
     (tmp_path / "broken_library.py").write_text("print('before')\n1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import _axes
+import _runs
 from _rivals import compare_runs
 
 from reports.fake_runs import write_run
@@ -48,6 +49,28 @@ def test_the_comparison_is_at_the_last_common_point_of_each_axis(tmp_path: Path)
     assert parts["per step"].verdict == "held"
     assert parts["per second"].verdict == "not held"
     assert json.dumps(parts["per second"].details)
+
+
+@pytest.mark.parametrize("commit", ["c" * 7, "d" * 7])
+def test_a_finding_per_second_has_the_commits_of_its_speeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str
+):
+    """The commit of the runs is "ccc...". The speeds of other tasks and algorithms do not count."""
+    rows = [
+        {"task": task, "algorithm": algorithm, "env_steps_per_second": 10.0, "num_seeds": 1, "settings": "paper"}
+        | {"commit": commit if task == "rubiks_cube" and algorithm != "mpo" else "e" * 7}
+        for task in ("rubiks_cube", "brax/ant")
+        for algorithm in ("spo", "ppo", "mpo")
+    ]
+    (tmp_path / "training.json").write_text(json.dumps(rows))
+    monkeypatch.setattr(_runs, "SPEEDS", tmp_path / "training.json")
+    run = {"curve": curves(0.0, 0.8), "points": [0, 1000]}
+    findings = _axes.judge_at_stored_speeds(comparison(tmp_path, run, run), "spo", ["ppo"])
+    per_step, per_second = findings
+    assert "commits of the speeds" not in per_step.details
+    assert per_second.details["commits of the speeds"] == [commit]
+    is_noted = f"Speeds were measured at {commit}, which is not the commit of the runs." in per_second.sentence
+    assert is_noted == (commit == "d" * 7)
 
 
 def test_a_comparison_before_the_kl_budget_is_spent_is_marked(tmp_path: Path):

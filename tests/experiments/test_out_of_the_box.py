@@ -8,6 +8,7 @@ import out_of_the_box
 import pytest
 
 from spo.environments.registry import names
+from spo.known_environments import stored_facts
 
 TASKS = out_of_the_box.CPU.read_tasks()
 ROW = {"score": 12.0, "reached": True, "env_steps": 100_096, "seconds": 61.4, "untrained": 3.0, "curve": [[9, 5.0]]}
@@ -24,6 +25,22 @@ def test_a_mark_is_half_way_from_random_to_the_best_figure(task: dict):
 
 
 def test_the_page_shows_the_stored_results():
+    out_of_the_box.write_page(check=True)
+
+
+def test_the_page_has_a_place_for_results_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "results" / "out_of_the_box_gpu").mkdir(parents=True)
+    row = ROW | {"env_steps_per_second": 9.0, "hardware": "a new GPU"}
+    (tmp_path / "results" / "out_of_the_box_gpu" / "craftax-classic-spo.json").write_text(json.dumps(row))
+    for folder in ("experiments", "results/out_of_the_box"):
+        (tmp_path / folder).symlink_to(out_of_the_box.ROOT / folder)
+    (tmp_path / "page.md").write_text(out_of_the_box.PAGE.read_text("utf-8"))
+    monkeypatch.setattr(out_of_the_box, "ROOT", tmp_path)
+    monkeypatch.setattr(out_of_the_box, "PAGE", tmp_path / "page.md")
+    with pytest.raises(SystemExit, match="the results differ"):
+        out_of_the_box.write_page(check=True)
+    out_of_the_box.write_page(check=False)
+    assert "| a new GPU |" in (tmp_path / "page.md").read_text()
     out_of_the_box.write_page(check=True)
 
 
@@ -56,10 +73,12 @@ def test_an_unknown_task_is_refused(gpu: bool):
 
 
 def test_tasks_of_the_gpu_have_steps_and_are_known():
-    known = names()
-    for task in out_of_the_box.GPU.read_tasks():
+    tasks, installed = out_of_the_box.GPU.read_tasks(), names()
+    families = {name.partition("/")[0] for name in installed}
+    for task in tasks:
         assert task["steps"] >= 1e6
-        assert task["name"] in {*known, "playground/CheetahRun", "playground/WalkerWalk"}
+        assert task["name"] in stored_facts()
+        assert task["name"] in installed or task["name"].partition("/")[0] not in families
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """The GPU kernel of Q(s, a), interpreted on a CPU, beside the same MLP in Flax."""
 
 import dataclasses
+import functools
+import re
+from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -10,7 +13,7 @@ import pytest
 
 from spo import presets
 from spo.networks import QNetwork, make_q_network, mlp_architecture, q_network
-from spo.networks.joint_kernel import Layers, can_use_kernel, make_values_fn
+from spo.networks.joint_kernel import BLOCK_SIZE, Layers, can_use_kernel, make_values_fn
 from spo.networks.torsos import MLP
 from spo.training.trainer import Trainer
 from spo.types import ContinuousActions
@@ -121,6 +124,25 @@ def test_weights_beyond_float16_are_scaled(interpreted, size):
     assert_close(network.values_of(params, *arguments), wanted)
 
 
+def test_columns_of_weights_have_their_own_scale(interpreted):
+    """One unit with large weights, which never fires, does not make the others less exact."""
+    network = make_network()
+    params, arguments = init(network), inputs()
+    params["torso"]["Dense_0"]["bias"] = params["torso"]["Dense_0"]["bias"].at[0].set(10.0)
+    params["torso"]["Dense_1"]["kernel"] = params["torso"]["Dense_1"]["kernel"].at[0, 0].set(-1e5)
+    assert_close(network.values_of(params, *arguments), one_by_one(network, params, *arguments))
+
+
+@pytest.mark.parametrize("activation", [nn.silu, nn.relu])
+def test_zeros_need_no_scale(interpreted, activation):
+    """All actions are 0, and so are all weights of one layer."""
+    network = make_network(3, torso=MLP((128, 128, 128), activation))
+    params, (observation, actions) = init(network), inputs()
+    params["torso"]["Dense_1"] = jax.tree.map(jnp.zeros_like, params["torso"]["Dense_1"])
+    arguments = (params, observation, jnp.zeros_like(actions))
+    np.testing.assert_allclose(network.values_of(*arguments), one_by_one(network, *arguments), rtol=1e-2)
+
+
 def test_rows_have_their_own_scale(interpreted):
     network = make_network(torso=MLP((128, 128), nn.relu))
     params, (observation, actions) = init(network), inputs()
@@ -130,8 +152,9 @@ def test_rows_have_their_own_scale(interpreted):
     assert abs(found[3]) > 1e6
 
 
-def test_nan_stays_in_its_row(interpreted):
-    network = make_network()
+@pytest.mark.parametrize("activation", [nn.silu, nn.relu])
+def test_nan_stays_in_its_row(interpreted, activation):
+    network = make_network(torso=MLP((128, 128), activation))
     observation, actions = inputs()
     found = network.values_of(init(network), observation, actions.at[5, 1].set(jnp.nan))
     assert np.flatnonzero(np.isnan(found)).tolist() == [5]
@@ -159,7 +182,7 @@ def layers(depth=2, width=128, dtype=jnp.float32) -> Layers:
     return Layers(kernels, [jnp.zeros(width, dtype)] * depth, jnp.zeros(width, dtype), jnp.zeros((), dtype))
 
 
-def test_where_the_kernel_can_use_kernel():
+def test_networks_and_actions_that_suit_the_kernel():
     actions = jnp.zeros((256, ACTION_SIZE))
     assert can_use_kernel(nn.silu, layers(), actions)
     assert can_use_kernel(nn.relu, layers(depth=4, width=256), actions)
@@ -168,12 +191,31 @@ def test_where_the_kernel_can_use_kernel():
     assert not can_use_kernel(nn.silu, layers(width=512), actions)
     assert not can_use_kernel(nn.silu, layers(depth=0), actions)
     assert not can_use_kernel(nn.silu, layers(dtype=jnp.bfloat16), actions)
+    assert not can_use_kernel(nn.silu, layers(), actions.astype(jnp.bfloat16))
     assert not can_use_kernel(nn.silu, layers(), actions[:100])
     uneven = layers()
     uneven.kernels[1] = jnp.zeros((128, 256))
     assert not can_use_kernel(nn.silu, uneven, actions)
-    with jax.default_matmul_precision("highest"):
-        assert not can_use_kernel(nn.silu, layers(), actions)
+
+
+@pytest.mark.parametrize(
+    ("precision", "suits"),
+    [("default", True), ("tensorfloat32", True), ("high", False), ("highest", False), ("float32", False)],
+)
+def test_only_products_in_tf32_are_replaced(precision, suits):
+    with jax.default_matmul_precision(precision):
+        assert can_use_kernel(nn.silu, layers(), jnp.zeros((256, ACTION_SIZE))) == suits
+
+
+def test_tf32_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert not can_use_kernel(nn.silu, layers(), jnp.zeros((256, ACTION_SIZE)))
+
+
+@pytest.mark.parametrize(("capability", "suits"), [("7.5", False), ("8.0", True), ("10.0", True)])
+def test_older_gpus_have_no_tf32(monkeypatch, capability, suits):
+    monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(compute_capability=capability)])
+    assert can_use_kernel(nn.silu, layers(), jnp.zeros((256, ACTION_SIZE))) == suits
 
 
 def has_kernel(network, num_actions=128) -> bool:
@@ -212,6 +254,17 @@ def test_on_a_cpu_the_values_are_those_of_the_mlp(as_on_a_gpu, torso):
     arguments = (init(network), *inputs())
     wanted = one_by_one(network, *arguments)
     np.testing.assert_array_equal(jax.jit(network.values_of)(*arguments), jax.jit(lambda: wanted)())
+
+
+def test_no_maximum_of_triton_drops_nan_of_features(as_on_a_gpu, monkeypatch, capsys):
+    """Triton's maximum of NaN and 0 is 0. The maxima that scale the rows of a block may drop NaN, its features not."""
+    pallas = pytest.importorskip("jax.experimental.pallas")
+    monkeypatch.setattr(pallas, "pallas_call", functools.partial(pallas.pallas_call, debug=True))
+    network = make_network(torso=MLP((128, 128), nn.relu))
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0), SPEC))
+    jax.jit(network.values_of).trace(params, *inputs()).lower(lowering_platforms=("cuda",))
+    shapes = re.findall(r"arith\.max\w+ .*: (\S+)", capsys.readouterr().out)
+    assert set(shapes) == {"f32", f"tensor<{BLOCK_SIZE}x1xf32>"}
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,10 @@ LOG.addHandler(logging.NullHandler())
 
 def require(module: str, extra: str) -> ModuleType:
     """Imports `module`. The error names the extra of this package that installs it."""
-    if (loaded := sys.modules.get(module)) is not None:
-        return loaded
     package = module.partition(".")[0]
+    begun = module in sys.modules  # perhaps by another thread, which `import_module` waits for
     try:
-        with output_to_log(package):
+        with contextlib.nullcontext() if begun else output_to_log(package):
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
@@ -43,7 +42,7 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
-#: Held by the thread that has redirected the streams of the process.
+#: Held by the thread that has redirected the streams of the process, or the warnings of MuJoCo.
 _streams = threading.RLock()
 
 
@@ -52,7 +51,8 @@ def output_to_log(package: str) -> Iterator[None]:
     """Sends what a library prints to the logger "spo.libraries", which a run's log collects.
 
     The output of compiled code is included, which writes to the file descriptors of the process. Another thread that
-    calls this waits: the streams belong to all threads.
+    calls this waits: the streams belong to all threads. So a library that `require` imports must not import a module
+    that builds an environment on import. Two threads that import one each would wait for each other.
     """
     with _streams, tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
         sys.stdout.flush()
@@ -77,14 +77,18 @@ def output_to_log(package: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mujoco_warnings_to_log() -> Iterator[None]:
-    """Sends MuJoCo's warnings to the same logger. By itself it appends them to MUJOCO_LOG.TXT in the current folder."""
+    """Sends MuJoCo's warnings to the same logger. By itself it appends them to MUJOCO_LOG.TXT in the current folder.
+
+    Another thread that calls this waits.
+    """
     mujoco = importlib.import_module("mujoco")
-    handler = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: LOG.warning("mujoco: %s", text))
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(handler)
+    with _streams:
+        handler = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda text: LOG.warning("mujoco: %s", text))
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(handler)
 
 
 def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) -> None:

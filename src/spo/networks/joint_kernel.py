@@ -1,13 +1,17 @@
 """Q(s, a) of many actions in one state, by an MLP as one GPU kernel.
 
-XLA writes the features of every layer to memory and reads them again, for the product and for the activation. On a GPU
-this traffic takes longer than the products. The kernel keeps the features of a block of actions in registers, from the
-first layer to the output. `benchmarks/q_values.py` compares the times.
+XLA writes the features of every layer to memory and reads them again, for the product and for the activation. The
+kernel avoids this traffic: it keeps the features of a block of actions in registers, from the first layer to the
+output. It has not been timed yet. `benchmarks/q_values.py` compares its time with XLA's.
+
+Factors of its products have the 10 bits of TF32, but the range of float16. Numbers far below the largest one of their
+state and action, or of their column of a weight matrix, are therefore less exact than in TF32: those below 6e-5 of it.
 """
 
 import functools
 import importlib.util
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
@@ -39,8 +43,10 @@ LARGEST_WIDTH = 256
 SMALLEST_SIZE = 16
 #: Numbers are divided by the largest of them, or by this if all are smaller.
 SMALLEST_SCALE = 1e-30
-#: Activations that the kernel was tested with.
-ACTIVATIONS = (nn.silu, nn.relu)
+#: Activations that the kernel was tested with, each with its form in the kernel. Triton's maximum drops NaN.
+ACTIVATIONS: Mapping[Activation, Activation] = {nn.silu: nn.silu, nn.relu: lambda x: jnp.where(x <= 0.0, 0.0, x)}
+#: GPUs without TF32, by the start of their compute capability: those before Ampere.
+WITHOUT_TF32 = ("5.", "6.", "7.")
 
 
 def make_values_fn(
@@ -82,16 +88,26 @@ def make_values_fn(
 def can_use_kernel(activation: Activation, layers: Layers, actions: Float[Array, "K A"]) -> bool:
     """Returns True where the kernel is possible, and XLA's products would be no more exact."""
     widths = {kernel.shape[1] for kernel in layers.kernels}
-    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     return (
         importlib.util.find_spec("jax.experimental.pallas.triton") is not None
-        and precision in (None, "default", "tensorfloat32")
+        and _uses_tf32()
         and activation in ACTIVATIONS
         and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((layers, actions)))
         and len(widths) == 1
         and max(widths) <= LARGEST_WIDTH
         and max(widths) % CHUNK_SIZE == 0
         and actions.shape[0] % BLOCK_SIZE == 0
+    )
+
+
+def _uses_tf32() -> bool:
+    """Returns True where XLA rounds the factors of products to TF32."""
+    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    capability = str(getattr(jax.local_devices()[0], "compute_capability", ""))
+    return (
+        precision in (None, "default", "tensorfloat32")
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+        and not capability.startswith(WITHOUT_TF32)
     )
 
 
@@ -114,18 +130,20 @@ def _apply(
     padding = max(SMALLEST_SIZE, 1 << (action_size - 1).bit_length()) - action_size
     actions = jnp.pad(actions, ((0, 0), (0, padding)))
     kernels = [jnp.pad(of_actions, ((0, padding), (0, 0))), *layers.kernels[1:]]
-    scales = [jnp.maximum(jnp.max(jnp.abs(kernel)), SMALLEST_SCALE) for kernel in kernels]
+    scales = [jnp.maximum(jnp.max(jnp.abs(kernel), axis=0, keepdims=True), SMALLEST_SCALE) for kernel in kernels]
     kernels = [(kernel / scale).astype(jnp.float16) for kernel, scale in zip(kernels, scales, strict=True)]
 
     def program(
-        actions_ref: Any, kernel_refs: Any, scales_ref: Any, bias_refs: Any, output_ref: Any, values_ref: Any
+        actions_ref: Any, kernel_refs: Any, scale_refs: Any, bias_refs: Any, output_ref: Any, values_ref: Any
     ) -> None:
         features, rows = [actions_ref[...]], [slice(None)]  # in parts of their columns, with the rows of the kernel
-        for layer, (kernel_ref, bias_ref) in enumerate(zip(kernel_refs, bias_refs, strict=True)):
+        for kernel_ref, scale_ref, bias_ref in zip(kernel_refs, scale_refs, bias_refs, strict=True):
             factors, scale = _as_factors(features)
-            scale *= scales_ref[layer]
             features = [
-                activation(scale * _sum_of_products(factors, kernel_ref, rows, chunk) + bias_ref[chunk][None, :])
+                ACTIVATIONS[activation](
+                    scale * scale_ref[:, chunk] * _sum_of_products(factors, kernel_ref, rows, chunk)
+                    + bias_ref[chunk][None, :]
+                )
                 for chunk in chunks
             ]
             rows = chunks
@@ -137,7 +155,7 @@ def _apply(
     def whole(array: Array) -> Any:
         return pallas.BlockSpec(array.shape, lambda _: (0,) * array.ndim)
 
-    shared = (kernels, jnp.stack(scales), [base, *layers.biases[1:]], layers.output_kernel)
+    shared = (kernels, scales, [base, *layers.biases[1:]], layers.output_kernel)
     values = pallas.pallas_call(
         program,
         grid=(num_actions // BLOCK_SIZE,),
@@ -157,8 +175,9 @@ def _apply(
 def _as_factors(parts: Sequence[Array]) -> tuple[list[Array], Array]:
     """Returns the parts of rows [rows, columns] in float16, and the scale [rows, 1] of products with them.
 
-    A GPU of NVIDIA rounds float32 factors to the 10 bits of TF32 by default. float16 has as many, and products of it
-    are twice as fast. Rows are divided by their largest number, so that none overflows, and the kernels likewise.
+    A GPU of NVIDIA rounds float32 factors to the 10 bits of TF32 by default. float16 has as many, in half the memory,
+    and NVIDIA's data sheets give twice the rate for its products. Rows are divided by their largest number, so that
+    none overflows, and the columns of the kernels likewise.
     """
     largest = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(part), axis=1, keepdims=True) for part in parts])
     scale = jnp.maximum(largest, SMALLEST_SCALE)
