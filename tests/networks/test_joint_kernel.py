@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from spo import presets
-from spo.networks import QNetwork, make_q_network, mlp_architecture, q_network
+from spo.networks import QNetwork, joint_kernel, make_q_network, mlp_architecture, q_network
 from spo.networks.joint_kernel import BLOCK_SIZE, Layers, can_use_kernel, make_values_fn
 from spo.networks.torsos import MLP
 from spo.training.trainer import Trainer
@@ -180,6 +180,17 @@ def layers(depth=2, width=128, dtype=jnp.float32) -> Layers:
         jnp.zeros((OBSERVATION_SIZE + ACTION_SIZE if not layer else width, width), dtype) for layer in range(depth)
     ]
     return Layers(kernels, [jnp.zeros(width, dtype)] * depth, jnp.zeros(width, dtype), jnp.zeros((), dtype))
+
+
+@pytest.fixture(autouse=True)
+def any_jax(monkeypatch):
+    """Lets the kernel be used with the JAX that is installed, which may be too old to compile it with MPO."""
+    monkeypatch.setattr(joint_kernel, "OLDEST_JAX", (0, 10))
+
+
+def test_an_older_jax_does_not_use_the_kernel(monkeypatch):
+    monkeypatch.setattr(joint_kernel, "OLDEST_JAX", (*jax.__version_info__[:2], jax.__version_info__[2] + 1))
+    assert not can_use_kernel(nn.silu, layers(), jnp.zeros((256, ACTION_SIZE)))
 
 
 def test_networks_and_actions_that_suit_the_kernel():

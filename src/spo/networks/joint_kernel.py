@@ -45,6 +45,8 @@ SMALLEST_SIZE = 16
 SMALLEST_SCALE = 1e-30
 #: Activations that the kernel was tested with, each with its form in the kernel. Triton's maximum drops NaN.
 ACTIVATIONS: Mapping[Activation, Activation] = {nn.silu: nn.silu, nn.relu: lambda x: jnp.where(x <= 0.0, 0.0, x)}
+#: With JAX 0.10, XLA's compiler fails at MPO's update on Ant if it contains the kernel.
+OLDEST_JAX = (0, 11)
 #: GPUs without TF32, by the start of their compute capability: those before Ampere.
 WITHOUT_TF32 = ("5.", "6.", "7.")
 
@@ -89,7 +91,8 @@ def can_use_kernel(activation: Activation, layers: Layers, actions: Float[Array,
     """Returns True where the kernel is possible, and XLA's products would be no more exact."""
     widths = {kernel.shape[1] for kernel in layers.kernels}
     return (
-        importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+        jax.__version_info__ >= OLDEST_JAX
+        and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
         and _uses_tf32()
         and activation in ACTIVATIONS
         and all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((layers, actions)))
