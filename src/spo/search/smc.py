@@ -117,7 +117,7 @@ def search(
         model_fn=_over_roots_and_particles(model_fn),
         distribution=distribution,
         score_fn=score_fn,
-        propose_fn=proposal.step_fn or proposals.from_prior(distribution),
+        propose_fn=proposals.step_fn_of(proposal, distribution),
         temperature_fn=_temperature_fn(temperature, num_roots),
         resampling=resampling,
         readout=readout,
@@ -255,7 +255,8 @@ def _step(
     with jax.named_scope("propose"):
         drawn, log_weights = _propose(key_action, depth, before, temperature, functions)
         action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
-        log_weights = _weights_after_draw(depth, before, log_weights, functions.distribution)
+        # At depth 0, `_draw_root_actions` has corrected the weights already. Ended particles keep theirs.
+        log_weights = jnp.where((depth == 0) | ~before.live, before.log_weights, log_weights)
     with jax.named_scope("model"):
         model = functions.model_fn(key_model, before.state, action)
     validation.check_model_output(model, before)
@@ -299,7 +300,10 @@ def _propose(
     temperature: Float[Array, " B"],
     functions: Functions,
 ) -> tuple[Action, Float[Array, "B N"]]:
-    """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw."""
+    """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw.
+
+    A particle whose prior is not a distribution (NaN, or every action masked) gets the log-weight NaN.
+    """
     shape = particles.live.shape
     node = Node(
         state=particles.state,
@@ -311,19 +315,6 @@ def _propose(
     )
     action, log_weight = over_particles(functions.propose_fn)(numbered_keys(key, shape), node)
     return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
-
-
-def _weights_after_draw(
-    depth: Integer[Array, ""], particles: Particles, log_weights: Float[Array, "B N"], distribution: Distribution
-) -> Float[Array, "B N"]:
-    """Returns the log-weights after the draw: unchanged for ended particles, and at depth 0.
-
-    At depth 0, `_draw_root_actions` has corrected them already. A live particle whose prior is not a distribution (NaN,
-    or every action masked) makes its root invalid.
-    """
-    unchanged = (depth == 0) | ~particles.live
-    valid = over_particles(distribution.is_valid)(particles.prior) | unchanged
-    return nan_unless(valid, jnp.where(unchanged, particles.log_weights, log_weights))
 
 
 def _as_step(
