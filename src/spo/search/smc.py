@@ -228,7 +228,8 @@ def _run_depths(
     def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
         depths, step_keys, key = inputs
         loop, stepped = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
-        return _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
+        loop, records = _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
+        return _keep_invalid(loop), records
 
     # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
     inputs = (np.arange(horizon, dtype=np.int32), split_in_one_kernel(key_steps, (horizon, 2)))
@@ -391,8 +392,6 @@ def _resample(
     if resampling.ess_below is not None:
         due = ess < resampling.ess_below * loop.particles.live.shape[1]
     particles, ancestors = _resample_particles(key, loop.particles, due, resampling.rule)
-    # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
-    particles = particles._replace(log_weights=particles.log_weights + 0.0 * log_mean[:, None])
     num_root_actions = count_root_actions(particles, root_actions, functions.distribution)
     loop = loop._replace(
         particles=particles,
@@ -405,6 +404,12 @@ def _resample(
         resampled=records.resampled.at[-1].set(due),
         num_root_actions=records.num_root_actions.at[-1].set(num_root_actions),
     )
+
+
+def _keep_invalid(loop: Loop) -> Loop:
+    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser still is."""
+    log_weights = loop.particles.log_weights + 0.0 * loop.log_normaliser[:, None]
+    return loop._replace(particles=loop.particles._replace(log_weights=log_weights))
 
 
 def _resample_particles(
