@@ -24,7 +24,7 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.keys import numbered_keys, split_in_one_kernel
+from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     ModelFn,
@@ -123,9 +123,10 @@ def search(
         readout=readout,
     )
     key_root, key_steps, key_resample, key_last, key_action = split_in_one_kernel(key, 5)
+    key_root, step_keys = in_one_array(key_root, jax.random.split(key_steps, (horizon, 2)))
     samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
     loop = _start(root, samples, functions, with_ancestry)
-    loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
+    loop, records = _run_depths(step_keys, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
     return read_out(key_action, loop, records, samples, functions, horizon)  # lines 13 and 14
 
@@ -203,7 +204,7 @@ def _start(root: Root, samples: RootSamples, functions: Functions, with_ancestry
 
 # --- h depths (Algorithm 1, lines 3 to 12) ----------------------------------------------------------------------------
 def _run_depths(
-    key_steps: PRNGKey,
+    step_keys: PRNGKeys,
     key_resample: PRNGKey,
     loop: Loop,
     root_actions: Action,
@@ -226,13 +227,13 @@ def _run_depths(
         return _step(*depth_and_keys, loop, root_actions, functions)
 
     def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
-        depths, step_keys, key = inputs
-        loop, stepped = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
+        depths, keys, key = inputs
+        loop, stepped = jax.lax.scan(step, loop, (depths, keys), unroll=unroll)
         loop, records = _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
         return _keep_invalid(loop), records
 
     # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
-    inputs = (np.arange(horizon, dtype=np.int32), split_in_one_kernel(key_steps, (horizon, 2)))
+    inputs = (np.arange(horizon, dtype=np.int32), step_keys)
     pieces = []
     if num_blocks > 0:
         blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
