@@ -18,11 +18,13 @@ from spo.distributions import (
     gaussian_log_prob_per_dimension,
     masked_logits,
     mix_log_probabilities,
+    sample_and_check,
     tanh_gaussian,
 )
 
 FALSE_ALARM_RATE = 1e-4
 KEY = jax.random.key(2024)
+KEYS = jax.random.split(jax.random.key(2025), 100)
 
 LOGITS = jnp.asarray([0.3, -1.2, 2.0, 0.0, -0.5])
 OTHER_LOGITS = jnp.asarray([-0.7, 0.4, 1.0, 0.9, -2.0])
@@ -153,17 +155,23 @@ def test_categorical_gradients_of_minus_infinity_itself_are_not_nan():
     ("logits", "valid"),
     [
         ([0.0, 1.0], True),
+        ([0.0, -50.0], True),
         ([-np.inf, 1.0], True),
         ([-1e30, -np.inf], True),
         ([-np.inf, -np.inf], False),
         ([np.nan, 1.0], False),
+        ([1.0, np.nan], False),
         ([np.nan, -np.inf], False),
+        ([np.inf, np.nan], False),
         ([np.inf, 1.0], False),
         ([np.inf, -np.inf], False),
     ],
 )
 def test_categorical_is_valid(logits, valid):
     assert bool(categorical.is_valid(jnp.asarray(logits))) is valid
+    drawn, checks = jax.vmap(lambda key: sample_and_check(categorical, key, jnp.asarray(logits)))(KEYS)
+    np.testing.assert_array_equal(checks, valid)
+    np.testing.assert_array_equal(drawn, jax.vmap(categorical.sample, in_axes=(0, None))(KEYS, jnp.asarray(logits)))
 
 
 def test_categorical_mode_num_actions_and_environment():
@@ -267,7 +275,9 @@ def test_gaussian_mode_num_actions_and_environment():
     ],
 )
 def test_gaussian_is_valid(family, mean, scale, valid):
-    assert bool(family.is_valid(Gaussian(jnp.asarray(mean), jnp.asarray(scale)))) is valid
+    params = Gaussian(jnp.asarray(mean), jnp.asarray(scale))
+    assert bool(family.is_valid(params)) is valid
+    assert bool(sample_and_check(family, KEY, params)[1]) is valid
 
 
 # --- Gaussian squashed into a box -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from spo.keys import numbered_keys, split_in_one_kernel
+from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
 
 TYPED, RAW, OTHER = jax.random.key(3), jax.random.PRNGKey(3), jax.random.key(3, impl="rbg")
 
@@ -62,3 +62,12 @@ def test_a_split_in_one_kernel_is_a_split(key: jax.Array):
         actual, expected = split_in_one_kernel(key, shape), jax.random.split(key, shape)
         assert actual.dtype == expected.dtype
         np.testing.assert_array_equal(jax.random.key_data(actual), jax.random.key_data(expected))
+
+
+@pytest.mark.parametrize("key", [TYPED, RAW, OTHER], ids=["typed", "raw", "other generator"])
+def test_keys_in_one_array_are_the_same_keys(key: jax.Array):
+    one, *_ = keys = jax.random.split(key, 6)
+    several = keys.reshape(3, 2, *key.shape)
+    for actual, expected in zip(in_one_array(one, several), (one, several), strict=True):
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+        assert np.all(actual == expected)

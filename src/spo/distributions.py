@@ -29,6 +29,15 @@ class Distribution(NamedTuple):
     is_valid: Callable[[Any], Bool[Array, ""]]  # params -> False for NaN, overflow or no valid action
     num_actions: Callable[[Any], int | None]  # params -> number of actions; None for continuous ones
     to_environment: Callable[[Any], Any]  # action as used here -> action as the environment takes it
+    is_valid_draw: Callable[[Any, Any], Bool[Array, ""]] | None = None  # (params, a sample) -> is_valid
+
+
+def sample_and_check(distribution: Distribution, key: PRNGKey, params: Any) -> tuple[Any, Bool[Array, ""]]:
+    """Returns a sample and `is_valid(params)`."""
+    action = distribution.sample(key, params)
+    if distribution.is_valid_draw is None:
+        return action, distribution.is_valid(params)
+    return action, distribution.is_valid_draw(params, action)
 
 
 # --- Categorical: params are logits[A]; -inf marks an invalid action ------------------------------------------------
@@ -74,6 +83,11 @@ def _categorical_is_valid(logits: Float[Array, " A"]) -> Bool[Array, ""]:
     return jnp.isfinite(jnp.max(logits))
 
 
+def _categorical_is_valid_draw(logits: Float[Array, " A"], action: Integer[Array, ""]) -> Bool[Array, ""]:
+    # A NaN or +inf is always drawn, and -inf only if all actions are masked. So the other logits need not be read.
+    return jnp.isfinite(logits[action])
+
+
 categorical = Distribution(
     sample=_categorical_sample,
     log_prob=_categorical_log_prob,
@@ -83,6 +97,7 @@ categorical = Distribution(
     is_valid=_categorical_is_valid,
     num_actions=lambda logits: logits.shape[-1],
     to_environment=lambda action: action,
+    is_valid_draw=_categorical_is_valid_draw,
 )
 
 

@@ -158,3 +158,27 @@ def test_weights_by_depth_are_those_of_shallower_searches():
         for kind, answer in enumerate(exact(horizon=depth + 1)):
             mean = by_depth[32 * kind : 32 * (kind + 1), depth].mean(axis=0)
             np.testing.assert_allclose(mean, answer.action_posterior, atol=0.015)
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_every_draw_is_corrected_once(horizon: int):
+    """The first one at the root and not again at depth 0: with scores of 0, log Z is the sum of the corrections."""
+
+    def propose(key, node):
+        return spo.search.Proposed(jnp.zeros((), jnp.int32), jnp.full_like(node.log_weight, 0.5))
+
+    def nothing_happens(key, state, action):
+        zero = jnp.zeros(())
+        return spo.search.ModelOutput(state, jnp.zeros(2), zero, reward=zero, discount=zero + 1, ended=zero > 0)
+
+    output = spo.search.search(
+        jax.random.key(0),
+        Root(prior=jnp.zeros((1, 2)), value=jnp.zeros(1), state=jnp.zeros((1, 1))),
+        nothing_happens,
+        num_particles=8,
+        horizon=horizon,
+        temperature=1.0,
+        resampling=Resampling(2),
+        proposal=Proposal(step_fn=propose),
+    )
+    np.testing.assert_allclose(output.log_normaliser, 0.5 * horizon, rtol=1e-6)

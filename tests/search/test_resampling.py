@@ -113,8 +113,10 @@ class TestEdges:
         assert SCHEMES[name](jax.random.key(0), jnp.ones(1)) == jnp.zeros(1, int)
 
     @pytest.mark.parametrize("size", [65, 1000, 4096])
-    def test_weight_zero_is_never_chosen_at_any_size(self, name, size):
-        """Both search methods (comparison and bisection), with weights whose float32 sum is not exactly 1."""
+    @pytest.mark.parametrize("all_pairs", [False, True], ids=["bisection", "all pairs"])
+    def test_weight_zero_is_never_chosen_at_any_size(self, name, all_pairs, size, monkeypatch):
+        """Both methods, with weights whose float32 sum is not exactly 1."""
+        monkeypatch.setattr(resampling, "_ALL_PAIRS_UP_TO", 4096 if all_pairs else 0)
         rng = np.random.default_rng(size)
         weights = rng.exponential(size=size).astype(np.float32) ** 4
         weights[rng.uniform(size=size) < 0.5] = 0.0
@@ -146,6 +148,46 @@ class TestEdges:
             )
             for weights in (WEIGHTS, np.float32([0.0, 1 / 3, 1 / 3, 1 / 3, 0.0])):
                 assert np.all(weights[np.asarray(SCHEMES[name](jax.random.key(0), jnp.asarray(weights)))] > 0)
+
+
+# --- Two methods ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_both_methods_choose_the_same_particles(name, monkeypatch):
+    """With weights whose sums are exact in any order."""
+    rng = np.random.default_rng(0)
+    for size in (2, 64, 512, 1024):
+        weights = jnp.asarray(rng.multinomial(1024, rng.dirichlet(np.full(size, 0.3))) / 1024, jnp.float32)
+        chosen = {}
+        for limit in (0, size):
+            monkeypatch.setattr(resampling, "_ALL_PAIRS_UP_TO", limit)
+            keys = jax.random.split(jax.random.key(size), 20)
+            chosen[limit] = jax.vmap(SCHEMES[name], in_axes=(0, None))(keys, weights)
+        np.testing.assert_array_equal(chosen[0], chosen[size])
+
+
+@pytest.mark.parametrize("size", [3, 64, 1000, 4096])
+@pytest.mark.parametrize("all_pairs", [False, True], ids=["parallel", "all pairs"])
+def test_running_sums(size, all_pairs, monkeypatch):
+    """They are those of float64, never fall, and stay where the weight is 0."""
+    monkeypatch.setattr(resampling, "_ALL_PAIRS_UP_TO", size if all_pairs else 0)
+    rng = np.random.default_rng(size)
+    weights = (rng.exponential(size=size) ** 4 * (rng.uniform(size=size) < 0.5)).astype(np.float32)
+    weights /= max(weights.sum(), 1.0)
+    sums = np.asarray(jax.jit(resampling._running_sums)(weights))
+    np.testing.assert_allclose(sums, np.cumsum(weights, dtype=np.float64), rtol=2e-6)
+    steps = np.diff(sums, prepend=0.0)
+    assert np.all(steps >= 0)
+    assert np.all(steps[weights == 0] == 0)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("size", [1024, 1025])
+def test_all_pairs_are_compared_on_a_gpu_up_to_a_size(platform, size):
+    traced = jax.jit(resampling.multinomial).trace(jax.random.key(0), jnp.ones(size))
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert (f"tensor<{size}x{size}x" in text) == (platform == "cuda" and size == 1024)
 
 
 # --- Memory ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 import spo.search
 from spo.distributions import Gaussian, categorical, gaussian
-from spo.search import ModelOutput, Proposal, Resampling, Root
+from spo.search import ModelOutput, Proposal, Proposed, Resampling, Root
 from spo.search.proposals import from_prior
 
 B, N, A = 3, 8, 4
@@ -187,8 +187,8 @@ def assert_only_this_root_is_invalid(bad, good, root):
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[others], y[others]), bad, good)
 
 
-@functools.partial(jax.jit, static_argnames=("resampling",))
-def _faulty(fault, temperature, prior, resampling=SIZES["resampling"]):
+@functools.partial(jax.jit, static_argnames=("resampling", "proposal"))
+def _faulty(fault, temperature, prior, resampling=SIZES["resampling"], proposal=Proposal()):  # noqa: B008 (immutable)
     """A model with the fault of `fault` [H, field] at that depth, for root 1 and root action-independent."""
 
     def model(key, state, action):
@@ -205,7 +205,7 @@ def _faulty(fault, temperature, prior, resampling=SIZES["resampling"]):
         )
 
     root = Root(prior=prior, value=jnp.zeros(B), state={"root": jnp.arange(B), "depth": jnp.zeros(B, jnp.int32)})
-    return search(root, model, temperature=temperature, resampling=resampling)
+    return search(root, model, temperature=temperature, resampling=resampling, proposal=proposal)
 
 
 NO_FAULT = np.zeros((3, 4), np.float32)
@@ -235,6 +235,16 @@ def test_fault_of_the_model(depth, field, value, resampling):
     temperature = jnp.ones(B)
     bad = _faulty(fault, temperature, ROOT.prior, resampling)
     assert_only_this_root_is_invalid(bad, _faulty(NO_FAULT, temperature, ROOT.prior, resampling), 1)
+
+
+def test_a_prior_without_a_valid_action_under_a_proposal_of_your_own():
+    def uniform(key, node):
+        return Proposed(jax.random.randint(key, (), 0, A), jnp.zeros_like(node.log_weight))
+
+    fault = NO_FAULT.copy()
+    fault[0, 3] = 1.0
+    bad, good = (_faulty(x, jnp.ones(B), ROOT.prior, proposal=Proposal(step_fn=uniform)) for x in (fault, NO_FAULT))
+    assert_only_this_root_is_invalid(bad, good, 1)
 
 
 @pytest.mark.parametrize("weighting", ["advantage", "q_value"])

@@ -13,16 +13,18 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.search.base import Node, Prior, Proposed, ProposeFn, Root, RootFn, RootSamples
+from spo.search.base import Node, Prior, Proposal, Proposed, ProposeFn, Root, RootFn, RootSamples
+from spo.search.batches import nan_unless
 from spo.types import Array, Float, PRNGKey
 
 
 # --- At every depth ---------------------------------------------------------------------------------------------------
 def from_prior(distribution: Distribution) -> ProposeFn:
-    """Draws from the prior: the default below the root."""
+    """Draws from the prior: the default below the root. The log-weight is NaN if the prior is not a distribution."""
 
     def propose(key: PRNGKey, node: Node) -> Proposed:
-        return Proposed(distribution.sample(key, node.prior), jnp.zeros_like(node.log_weight))
+        action, valid = distributions.sample_and_check(distribution, key, node.prior)
+        return Proposed(action, nan_unless(valid, jnp.zeros_like(node.log_weight)))
 
     return propose
 
@@ -40,6 +42,19 @@ def corrected(
         parameters = parameters_fn(node)
         action = distribution.sample(key, parameters)
         return Proposed(action, _log_ratio(distribution, node.prior, parameters, action))
+
+    return propose
+
+
+def step_fn_of(proposal: Proposal, distribution: Distribution) -> ProposeFn:
+    """Returns the function that draws at every depth. Its log-weight is NaN where the prior is not a distribution."""
+    step_fn = proposal.step_fn
+    if step_fn is None:
+        return from_prior(distribution)
+
+    def propose(key: PRNGKey, node: Node) -> Proposed:
+        action, log_weight = step_fn(key, node)
+        return Proposed(action, nan_unless(distribution.is_valid(node.prior), log_weight))
 
     return propose
 

@@ -5,7 +5,7 @@ particle's ancestor and the log-weights after the resample. `Resampling` says wh
 
 The schemes `multinomial`, `stratified`, `systematic` and `residual` draw ancestors from weights that sum to 1. All are
 unbiased, E[copies of n] = N · weights[n], and so is the estimate of Z. They differ in the variance of the number of
-copies. Memory is of order N: there is no N x N table.
+copies. Memory is of order N: there is no N x N table, but a kernel may compare all pairs.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,9 @@ from spo.types import Array, Float, Integer, PRNGKey
 #: Draws ancestors: (key, weights [N] that sum to 1) -> indices [N], with E[copies of n] = N · weights[n].
 Scheme = Callable[[PRNGKey, Float[Array, " N"]], Integer[Array, " N"]]
 
-# Up to this size, comparing all pairs is one fused kernel and faster than a binary search.
-_COMPARE_ALL_UP_TO = 64
+# Up to these sizes, N x N operations in one fused kernel are faster than few operations in several kernels.
+_ALL_PAIRS_UP_TO = 64
+_ALL_PAIRS_ON_GPU_UP_TO = 1024
 
 
 # --- Schemes ----------------------------------------------------------------------------------------------------------
@@ -50,7 +51,7 @@ def residual(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"]:
     remainder = num_particles * weights - certain
     # The first sum(certain) slots hold the certain copies: slot k belongs to the first n whose running count exceeds k.
     slot = jnp.arange(num_particles)
-    running_count = jnp.cumsum(certain).astype(slot.dtype)
+    running_count = _running_sums(certain).astype(slot.dtype)
     # If all N·w are whole numbers, every slot is certain and the draws below are not used.
     drawn = _inverse_cdf(remainder, jax.random.uniform(key, weights.shape, weights.dtype))
     return jnp.where(slot < running_count[-1], _count_not_above(running_count, slot), drawn)
@@ -133,14 +134,43 @@ def _comb(offsets: Float[Array, " N"]) -> Float[Array, " N"]:
 
 def _inverse_cdf(weights: Float[Array, " N"], positions: Float[Array, " N"]) -> Integer[Array, " N"]:
     """For each position u in [0, 1) the first n with cdf(n) > u. A particle of weight 0 is never chosen."""
-    # A parallel cumulative sum may rise by a rounding error where the weight is 0; cummax removes that.
-    cdf = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
+    cdf = _running_sums(weights)
     ancestors = _count_not_above(cdf, positions * cdf[-1])
     # Only NaN weights get past the end. The search marks such a root as invalid; the index must stay in range.
     return jnp.minimum(ancestors, weights.shape[0] - 1)
 
 
+def _running_sums(weights: Float[Array, " N"]) -> Float[Array, " N"]:
+    """Returns Σ_{m<=n} weights[m] for each n. They never fall with n, nor do they rise where the weight is 0."""
+
+    def all_pairs(weights: Float[Array, " N"]) -> Float[Array, " N"]:
+        # Every sum adds N terms in the same order, so that no sum falls by a rounding error.
+        return jnp.sum(jnp.where(jnp.tri(weights.shape[0], dtype=bool), weights[None, :], 0.0), axis=1)
+
+    def parallel(weights: Float[Array, " N"]) -> Float[Array, " N"]:
+        # A parallel cumulative sum may rise by a rounding error where the weight is 0; cummax removes that.
+        return jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
+
+    return _by_size(all_pairs, parallel, weights)
+
+
 def _count_not_above(sorted_values: Array, queries: Array) -> Integer[Array, " N"]:
     """Returns how many of the sorted values are <= each query."""
-    method = "compare_all" if sorted_values.shape[0] <= _COMPARE_ALL_UP_TO else "scan_unrolled"
-    return jnp.searchsorted(sorted_values, queries, side="right", method=method)
+
+    def all_pairs(sorted_values: Array, queries: Array) -> Integer[Array, " N"]:
+        return jnp.sum(sorted_values[None, :] <= queries[:, None], axis=1, dtype=jnp.int32)
+
+    def bisection(sorted_values: Array, queries: Array) -> Integer[Array, " N"]:
+        return jnp.searchsorted(sorted_values, queries, side="right", method="scan_unrolled")
+
+    return _by_size(all_pairs, bisection, sorted_values, queries)
+
+
+def _by_size(all_pairs: Callable[..., Array], otherwise: Callable[..., Array], *arrays: Array) -> Array:
+    """Calls `all_pairs`, one kernel of N x N operations, where that is faster than `otherwise`."""
+    size = arrays[0].shape[0]
+    if size <= _ALL_PAIRS_UP_TO:
+        return all_pairs(*arrays)
+    if size <= _ALL_PAIRS_ON_GPU_UP_TO:
+        return jax.lax.platform_dependent(*arrays, cuda=all_pairs, default=otherwise)
+    return otherwise(*arrays)

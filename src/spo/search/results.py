@@ -28,8 +28,9 @@ def read_out(
         horizon=jnp.full(num_roots, horizon),
     )
     root_index, weights = jax.vmap(functions.readout.finish)(loop.readout, inputs)  # line 14: the weights
-    # The log-weights count as well: on a CPU, XLA's exponential may lose the NaN that marks an invalid root.
-    valid = jnp.all(jnp.isfinite(weights), axis=1) & ~jnp.any(jnp.isnan(particles.log_weights), axis=1)
+    # The log-normaliser keeps a NaN from before a resample. On a CPU, XLA's exponential may lose that of a log-weight.
+    log_normaliser = records.log_normaliser[:, -1]
+    valid = jnp.isfinite(log_normaliser) & jnp.all(jnp.isfinite(weights) & ~jnp.isnan(particles.log_weights), axis=1)
     weights = nan_unless(valid[:, None], weights)
     read_actions = take(samples.actions, root_index)  # line 13
     picked = jax.vmap(jax.random.categorical)(numbered_keys(key, (num_roots,)), jnp.log(weights))
@@ -48,8 +49,8 @@ def read_out(
         root_actions=read_actions,
         weights=weights,
         action_weights=action_weights,
-        value=nan_unless(valid, _mean_return(particles)),
-        log_normaliser=nan_unless(valid, records.log_normaliser[:, -1]),
+        value=_mean_return(particles, valid),
+        log_normaliser=nan_unless(valid, log_normaliser),
         temperature_advantages=loop.temperature_advantages,
         root_log_weights=samples.log_weights,
         diagnostics=_diagnostics(records, valid),
@@ -57,9 +58,9 @@ def read_out(
     )
 
 
-def _mean_return(particles: Particles) -> Float[Array, " B"]:
+def _mean_return(particles: Particles, valid: Bool[Array, " B"]) -> Float[Array, " B"]:
     """The mean over the particles' weights of rewards plus V at the end of each path."""
-    weights = normalise(particles.log_weights)
+    weights = nan_unless(valid[:, None], normalise(particles.log_weights))
     returns = particles.rewards + weighting.bootstrap(particles.discount, particles.value)
     # A particle of weight 0 does not count, even if its return is infinite.
     return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)

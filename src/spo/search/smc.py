@@ -24,7 +24,7 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.keys import numbered_keys, split_in_one_kernel
+from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     ModelFn,
@@ -117,15 +117,16 @@ def search(
         model_fn=_over_roots_and_particles(model_fn),
         distribution=distribution,
         score_fn=score_fn,
-        propose_fn=proposal.step_fn or proposals.from_prior(distribution),
+        propose_fn=proposals.step_fn_of(proposal, distribution),
         temperature_fn=_temperature_fn(temperature, num_roots),
         resampling=resampling,
         readout=readout,
     )
     key_root, key_steps, key_resample, key_last, key_action = split_in_one_kernel(key, 5)
+    key_root, step_keys = in_one_array(key_root, jax.random.split(key_steps, (horizon, 2)))
     samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
     loop = _start(root, samples, functions, with_ancestry)
-    loop, records = _run_depths(key_steps, key_resample, loop, samples.actions, functions, horizon, unroll)
+    loop, records = _run_depths(step_keys, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
     return read_out(key_action, loop, records, samples, functions, horizon)  # lines 13 and 14
 
@@ -203,7 +204,7 @@ def _start(root: Root, samples: RootSamples, functions: Functions, with_ancestry
 
 # --- h depths (Algorithm 1, lines 3 to 12) ----------------------------------------------------------------------------
 def _run_depths(
-    key_steps: PRNGKey,
+    step_keys: PRNGKeys,
     key_resample: PRNGKey,
     loop: Loop,
     root_actions: Action,
@@ -226,12 +227,13 @@ def _run_depths(
         return _step(*depth_and_keys, loop, root_actions, functions)
 
     def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
-        depths, step_keys, key = inputs
-        loop, stepped = jax.lax.scan(step, loop, (depths, step_keys), unroll=unroll)
-        return _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
+        depths, keys, key = inputs
+        loop, stepped = jax.lax.scan(step, loop, (depths, keys), unroll=unroll)
+        loop, records = _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
+        return _keep_invalid(loop), records
 
     # Constants, not `jnp.arange`: if the loop is unrolled, XLA then drops the draw that depth 0 discards.
-    inputs = (np.arange(horizon, dtype=np.int32), split_in_one_kernel(key_steps, (horizon, 2)))
+    inputs = (np.arange(horizon, dtype=np.int32), step_keys)
     pieces = []
     if num_blocks > 0:
         blocks = jax.tree.map(lambda x: x[:in_blocks].reshape(num_blocks, period, *x.shape[1:]), inputs)
@@ -255,7 +257,8 @@ def _step(
     with jax.named_scope("propose"):
         drawn, log_weights = _propose(key_action, depth, before, temperature, functions)
         action = jax.tree.map(lambda first, later: jnp.where(depth == 0, first, later), root_actions, drawn)
-        log_weights = _weights_after_draw(depth, before, log_weights, functions.distribution)
+        # At depth 0, `_draw_root_actions` has corrected the weights already. Ended particles keep theirs.
+        log_weights = jnp.where((depth == 0) | ~before.live, before.log_weights, log_weights)
     with jax.named_scope("model"):
         model = functions.model_fn(key_model, before.state, action)
     validation.check_model_output(model, before)
@@ -299,7 +302,10 @@ def _propose(
     temperature: Float[Array, " B"],
     functions: Functions,
 ) -> tuple[Action, Float[Array, "B N"]]:
-    """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw."""
+    """Draws one action per particle. Returns the actions and the log-weights, corrected for the draw.
+
+    A particle whose prior is not a distribution (NaN, or every action masked) gets the log-weight NaN.
+    """
     shape = particles.live.shape
     node = Node(
         state=particles.state,
@@ -311,19 +317,6 @@ def _propose(
     )
     action, log_weight = over_particles(functions.propose_fn)(numbered_keys(key, shape), node)
     return action, particles.log_weights + log_weight.astype(particles.log_weights.dtype)
-
-
-def _weights_after_draw(
-    depth: Integer[Array, ""], particles: Particles, log_weights: Float[Array, "B N"], distribution: Distribution
-) -> Float[Array, "B N"]:
-    """Returns the log-weights after the draw: unchanged for ended particles, and at depth 0.
-
-    At depth 0, `_draw_root_actions` has corrected them already. A live particle whose prior is not a distribution (NaN,
-    or every action masked) makes its root invalid.
-    """
-    unchanged = (depth == 0) | ~particles.live
-    valid = over_particles(distribution.is_valid)(particles.prior) | unchanged
-    return nan_unless(valid, jnp.where(unchanged, particles.log_weights, log_weights))
 
 
 def _as_step(
@@ -400,8 +393,6 @@ def _resample(
     if resampling.ess_below is not None:
         due = ess < resampling.ess_below * loop.particles.live.shape[1]
     particles, ancestors = _resample_particles(key, loop.particles, due, resampling.rule)
-    # Adds 0 to the log-weights of a valid root and NaN to those of an invalid one, which must stay invalid.
-    particles = particles._replace(log_weights=particles.log_weights + 0.0 * log_mean[:, None])
     num_root_actions = count_root_actions(particles, root_actions, functions.distribution)
     loop = loop._replace(
         particles=particles,
@@ -414,6 +405,12 @@ def _resample(
         resampled=records.resampled.at[-1].set(due),
         num_root_actions=records.num_root_actions.at[-1].set(num_root_actions),
     )
+
+
+def _keep_invalid(loop: Loop) -> Loop:
+    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser still is."""
+    log_weights = loop.particles.log_weights + 0.0 * loop.log_normaliser[:, None]
+    return loop._replace(particles=loop.particles._replace(log_weights=log_weights))
 
 
 def _resample_particles(
