@@ -73,8 +73,6 @@ PARTS = {
     ),
 }
 """Name -> parts of the claim: best and last parameters after training, test time, and test time with more episodes."""
-MORE = 3
-"""Place of the part with more episodes. The paper scale does not need it: its returns vary less between seeds."""
 MORE_EPISODES = 16
 """Factor on the number of episodes in the last part."""
 MARGIN = 0.05
@@ -86,7 +84,8 @@ CLAIM = Claim(
     "Beyond the paper: on 2048 and Snake, a risk-neutral search is at least as good as a plain one at equal model "
     "steps.",
     {
-        part: ("smoke", "cpu", "paper") if time < MORE else ("smoke", "cpu")
+        # The last two parts of each search are about test time, which is not played at the paper scale.
+        part: ("smoke", "cpu", "paper") if time < 2 else ("smoke", "cpu")
         for time in range(4)
         for part in (parts[time] for parts in PARTS.values())
     },
@@ -100,7 +99,7 @@ class Scale(NamedTuple):
     steps: float | None  # None: as they are chosen for the task
     network: NetworkConfig | None  # None: as it is chosen for the task
     evaluation: EvaluationConfig
-    test_episodes: int  # of each seed at test time
+    test_episodes: int | None  # of each seed at test time; None: not played
     seed: int = 0  # the first one
 
 
@@ -109,7 +108,7 @@ SCALES = {
     "smoke": Scale({"tiny/slippery": {}}, 256, NetworkConfig("mlp", 16, 1), EvaluationConfig(2, 8, 8), 8),
     "cpu": Scale(_TASKS, 3e4, NetworkConfig("mlp", 64, 2), EvaluationConfig(3, 8, 64), 64),
     # Trials before its first run, of Snake with shared outcomes, had the seeds 0 and 1.
-    "paper": Scale(_TASKS, None, None, EvaluationConfig(5, 32, 128), 128, seed=10),
+    "paper": Scale(_TASKS, None, None, EvaluationConfig(5, 32, 128), None, seed=10),
 }
 
 
@@ -141,53 +140,63 @@ def searching(plain: Any, name: str) -> Any:
 
 def find(setup: Setup) -> list[Finding]:
     """Trains with all searches, plays the plain networks with all searches, and judges both."""
-    experiments, ways = runs(setup), chosen_ways(setup)
+    experiments = runs(setup)
     folders = train_all(setup, experiments)
-    comparison, judgement = compare_runs(folders)
-    best, last = final_returns(comparison, ways)
-    test_episodes = SCALES[setup.scale].test_episodes
-    others = () if setup.against else tuple(UNJUDGED)
-    played = play_all(setup, folders, (PLAIN, *ways, *others), test_episodes, seed=11)
     before = {name: untrained_seeds(folder) for name, folder in folders.items()}
+    findings = judge_training(setup, folders, before)
+    if SCALES[setup.scale].test_episodes is not None:
+        findings += judge_test_time(setup, folders)
     shared = {
         "model steps of a search": {name: run.config.search.model_steps for name, run in experiments.items()},
         "seeds whose best parameters are untrained": before,
     }
+    origin = origin_of(folders.values())
+    return [finding._replace(details=shared | dict(finding.details), origin=origin) for finding in findings]
+
+
+def judge_training(setup: Setup, folders: Mapping[str, pathlib.Path], untrained: Mapping[str, int]) -> list[Finding]:
+    """Judges the best and the last parameters after training with each search."""
+    comparison, judgement = compare_runs(folders)
+    ways = chosen_ways(setup)
+    best, last = final_returns(comparison, ways)
     warning = (
-        f" The best parameters are those before training in {sum(before.values())} of "
-        f"{sum(experiment.num_seeds for experiment in experiments.values())} seeds."
+        f" The best parameters are those before training in {sum(untrained.values())} of "
+        f"{len(comparison.results)} seeds."
     )
-    at_test = {name: differences(played, name, paired=True) for name in ways}
-    unjudged = {name: differences(played, name, paired=True) for name in others}
-    not_judged = {name: {task: list(e) for task, e in of.items()} for name, of in unjudged.items()}
-    more_episodes = MORE_EPISODES * test_episodes
-    more = play_all(setup, folders, (PLAIN, *ways), more_episodes, seed=12) if plays_more(setup) else None
     findings = []
     for name in ways:
         of_best = judge(name, differences(best, name, paired=False), "with the best parameters after training with it")
         of_last = judge(name, differences(last, name, paired=False), "with the last parameters after training with it")
-        of_test = judge(name, at_test[name], "at test time, with the networks of plain")
-        found = [
-            of_best._replace(sentence=of_best.sentence + warning, details=scores_json(comparison, judgement)),
-            of_last._replace(details=per_seed(last, PLAIN, name)),
-            of_test._replace(details=per_seed(played, PLAIN, name, *others) | {"not judged": not_judged}),
+        details = scores_json(comparison, judgement)
+        findings += [
+            of_best._replace(part=PARTS[name][0], sentence=of_best.sentence + warning, details=details),
+            of_last._replace(part=PARTS[name][1], details=per_seed(last, PLAIN, name)),
         ]
-        if more is not None:
-            when = f"at test time, with the networks of plain and {more_episodes} episodes of each"
-            of_more = judge(name, differences(more, name, paired=True), when)
-            found.append(of_more._replace(details=per_seed(more, PLAIN, name)))
-        for part, finding in zip(PARTS[name], found, strict=False):
-            details = shared | dict(finding.details)
-            findings.append(finding._replace(part=part, details=details, origin=origin_of(folders.values())))
-    after_training, _, at_test_time, _ = PARTS[ways[0]]  # the parts whose findings get the pictures
-    curves = comparison_figures.learning_curves(comparison, judgement)
-    drawn = {after_training: curves, at_test_time: draw(at_test | unjudged)}
-    return [finding._replace(figure=drawn.get(finding.part)) for finding in findings]
+    findings[0] = findings[0]._replace(figure=comparison_figures.learning_curves(comparison, judgement))
+    return findings
 
 
-def plays_more(setup: Setup) -> bool:
-    """Returns True if the scale has the parts with more episodes."""
-    return any(setup.scale in CLAIM.parts[parts[MORE]] for parts in PARTS.values())
+def judge_test_time(setup: Setup, folders: Mapping[str, pathlib.Path]) -> list[Finding]:
+    """Judges the searches at test time, with the networks of plain: with few episodes, then with more of them."""
+    ways, others = chosen_ways(setup), () if setup.against else tuple(UNJUDGED)
+    few = SCALES[setup.scale].test_episodes
+    assert few is not None
+    played = play_all(setup, folders, (PLAIN, *ways, *others), few, seed=11)
+    more = play_all(setup, folders, (PLAIN, *ways), MORE_EPISODES * few, seed=12)
+    found = {name: differences(played, name, paired=True) for name in (*ways, *others)}
+    not_judged = {name: {task: list(estimate) for task, estimate in found[name].items()} for name in others}
+    findings = []
+    for name in ways:
+        of_few = judge(name, found[name], "at test time, with the networks of plain")
+        when = f"at test time, with the networks of plain and {MORE_EPISODES * few} episodes of each"
+        of_more = judge(name, differences(more, name, paired=True), when)
+        details = per_seed(played, PLAIN, name, *others) | {"not judged": not_judged}
+        findings += [
+            of_few._replace(part=PARTS[name][2], details=details),
+            of_more._replace(part=PARTS[name][3], details=per_seed(more, PLAIN, name)),
+        ]
+    findings[0] = findings[0]._replace(figure=draw(found))
+    return findings
 
 
 def per_seed(returns: Returns, *names: str) -> dict[str, Any]:
