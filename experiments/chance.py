@@ -115,7 +115,7 @@ SCALES = {
 def runs(setup: Setup) -> dict[str, Any]:
     """Returns the runs of a scale, by "SEARCH on TASK"."""
     scale, found = SCALES[setup.scale], {}
-    for task, options in scale.tasks.items():
+    for task, options in chosen_tasks(setup).items():
         chosen = choose_experiment(task, "spo", scale.steps, task_options=options)
         plain = dataclasses.replace(
             with_settings(chosen, search={"unroll": 1}),
@@ -131,6 +131,12 @@ def runs(setup: Setup) -> dict[str, Any]:
 def chosen_ways(setup: Setup) -> tuple[str, ...]:
     """Returns the names of the risk-neutral searches to judge."""
     return setup.against or tuple(WAYS)
+
+
+def chosen_tasks(setup: Setup) -> dict[str, dict[str, Any]]:
+    """Returns the tasks to train on, with their options."""
+    tasks = SCALES[setup.scale].tasks
+    return {task: tasks[task] for task in setup.tasks or tasks}
 
 
 def searching(plain: Any, name: str) -> Any:
@@ -227,7 +233,7 @@ def play_all(
 ) -> Returns:
     """Plays the last parameters of the plain runs with these searches. Returns the returns per seed."""
     played: Returns = {name: {} for name in names}
-    for task in SCALES[setup.scale].tasks:
+    for task in chosen_tasks(setup):
         experiment, learner = load_learner(folders[f"{PLAIN} on {task}"], "last")
         for name in played:
             other = searching(experiment, name)
@@ -318,4 +324,4 @@ def draw(found: Mapping[str, Mapping[str, Estimate]]) -> Figure:
 
 
 if __name__ == "__main__":
-    main(CLAIM, find, rivals=tuple(WAYS))
+    main(CLAIM, find, tasks=tuple(_TASKS), rivals=tuple(WAYS))
