@@ -40,8 +40,8 @@ REFUSED = {
     ),
     "no command": (
         ("trian",),
-        "Unrecognized options: trian. There are: train, sweep, config, evaluate, render, inspect, runs, compare, export, "
-        "envs, download. `spo --help` lists the options.",
+        "Unrecognized options: trian. There are: train, sweep, config, evaluate, render, inspect, runs, compare, "
+        "export, envs, download. `spo --help` lists the options.",
     ),
     "no value": (("compare", "--by"), "--by needs a value. `spo compare --help` lists the options."),
     "no run": (
