@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -58,14 +57,18 @@ def test_a_failed_trial_keeps_its_sentence_and_the_others_are_trained(folder, sw
 
 
 @pytest.mark.usefixtures("fake_trials")
-def test_a_killed_trial_is_named_by_its_signal(folder, sweep):
+def test_a_killed_trial_is_named_by_its_signal(folder, sweep, monkeypatch):
     slow = dataclasses.replace(sweep, arguments=("--steps", "3", "--seconds", "100"), num_trials=1)
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *words, **options: started.append(popen(*words, **options)) or started[-1]
+    )
     thread = threading.Thread(target=run, args=(folder, slow))
     thread.start()
-    while not folder.read_curve(0) and not (folder.run_path(0) / "metrics.jsonl").exists():
+    while not (folder.run_path(0) / "metrics.jsonl").exists():
         time.sleep(0.01)
-    pid = int(subprocess.check_output(["pgrep", "-f", str(folder.run_path(0))]).split()[0])
-    os.kill(pid, signal.SIGKILL)
+    started[0].kill()
     thread.join(30)
     assert folder.read_trial(0).note == "It was ended by signal 9 (SIGKILL)."
 
