@@ -19,8 +19,9 @@ from spo.provenance import command_line, git_commit, num_cores
 def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Returns the seconds of one call and their spread (half the interquartile range), without compilation and warm-up.
 
-    On a GPU the time is the median of the wall-clock times. On a CPU, which other programs share, it is the minimum of
-    the processor times of all our threads together.
+    On a GPU it is the median of the wall-clock times. On a CPU, which other programs share, it is the mean of the
+    processor times of all our threads together. Some systems add the time of a running thread to the process only every
+    few milliseconds, so that one call lacks what the next one has too much: a minimum would be too short.
     """
     on_cpu = jax.default_backend() == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter
@@ -31,7 +32,7 @@ def typical_seconds(function: Callable[[], object], repeats: int) -> tuple[float
         start = clock()
         jax.block_until_ready(function())
         seconds.append(clock() - start)
-    typical = min(seconds) if on_cpu else statistics.median(seconds)
+    typical = statistics.fmean(seconds) if on_cpu else statistics.median(seconds)
     if repeats < 4:
         return typical, max(seconds) - min(seconds)
     lower, _, upper = statistics.quantiles(seconds, n=4)

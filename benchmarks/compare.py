@@ -102,8 +102,12 @@ def _environments(rows: list[Row]) -> Iterator[tuple[str, float]]:
 
 
 def _physics(rows: list[Row]) -> Iterator[tuple[str, float]]:
-    times = {row["implementation"]: row["microseconds_per_step"] for row in rows if "error" not in row}
-    yield f"fused physics of ant x {rows[0]['batch']}, XLA / brax", times["xla"] / times["brax"]
+    times = {(row["environment"], row["implementation"]): row for row in rows if "error" not in row}
+    for (environment, implementation), row in times.items():
+        if implementation == "xla":
+            brax = times[environment, "brax"]
+            name = f"fused physics of {environment} x {row['batch']}, XLA / brax"
+            yield name, row["microseconds_per_step"] / brax["microseconds_per_step"]
 
 
 def _training(rows: list[Row]) -> Iterator[tuple[str, float]]:

@@ -48,7 +48,7 @@ class Options:
     physics_steps: int = 20
     """Steps per call of Brax's environments."""
     repeats: int = 10
-    """Timed calls. The result is their median, on a CPU the least processor time."""
+    """Timed calls. The result is their median, on a CPU the mean processor time."""
 
 
 class Program(NamedTuple):

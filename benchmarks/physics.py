@@ -48,7 +48,7 @@ class Options:
     steps: int = 20
     """Steps per call."""
     repeats: int = 5
-    """Timed calls. The result is their median, on a CPU the least processor time."""
+    """Timed calls. The result is their median, on a CPU the mean processor time."""
     seconds: float = 150.0
     """Time after which no further program is started."""
 

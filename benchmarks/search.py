@@ -45,7 +45,7 @@ class Options:
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     """Compute types of the network."""
     repeats: int = 20
-    """Timed calls of each program. The median counts, on a CPU the least processor time."""
+    """Timed calls of each program. The median counts, on a CPU the mean processor time."""
     skip_mctx: bool = False
     """Leave mctx out."""
     only: int | None = None

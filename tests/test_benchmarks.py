@@ -133,8 +133,9 @@ def small_set_rows():
             for name, time in (("ours", 10.0), ("jumanji", 40.0))
         ],
         "physics": [
-            {"implementation": name, "batch": 64, "microseconds_per_step": time}
-            for name, time in (("brax", 50.0), ("kernel 64x1", 99.0), ("xla", 20.0))
+            {"environment": environment, "implementation": name, "batch": 64, "microseconds_per_step": time}
+            for environment, brax in (("ant", 50.0), ("humanoid", 80.0))
+            for name, time in (("brax", brax), ("kernel 64x1", 99.0), ("xla", 20.0))
         ],
         "training": [{"algorithm": n, "processor_seconds_per_env_step": s} for n, s in (("spo", 0.7), ("ppo", 0.1))],
         "scaling": [
@@ -152,6 +153,7 @@ def test_a_larger_ratio_is_slower(benchmark):
             "search 32 x 16 x 4 / mctx Gumbel": 0.1,
             "cube x 256, ours / jumanji": 0.25,
             "fused physics of ant x 64, XLA / brax": 0.4,
+            "fused physics of humanoid x 64, XLA / brax": 0.25,
             "training step of SPO / of PPO": 7.0,
             "time of a search, 64 / 16 roots": 3.5,
             "memory of a search, 64 / 16 roots": 1.125,
