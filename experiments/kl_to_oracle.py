@@ -210,7 +210,7 @@ def find(setup: Setup) -> list[Finding]:
     )
     parts = {"particles": judged["N"]}
     parts |= {f"horizon with N = {n}": fall for n, fall in falls_with_horizon(scale, distances).items()}
-    return [whole, *(find_part(part, fall) for part, fall in parts.items() if setup.scale in CLAIM.parts[part])]
+    return [whole, *(find_part(part, fall) for part, fall in parts.items() if setup.scale in CLAIM.parts.get(part, ()))]
 
 
 def find_part(part: str, fall: Estimate) -> Finding:

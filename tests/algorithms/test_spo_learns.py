@@ -47,7 +47,7 @@ PROBES = {
     "continuous_bandit": Probe(),
     "continuous_context": Probe(150, value_error=0.1),
     "continuous_credit": Probe(150, value_error=0.1),
-    "lqr": Probe(200, value_error=0.2, action_error=0.2),  # actions reach 0.6, values -5.8
+    "lqr": Probe(400, value_error=0.15, action_error=0.2),  # actions reach 0.6, values -5.8
 }
 
 
