@@ -1,4 +1,3 @@
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -39,7 +38,3 @@ def folder(tmp_path: Path, sweep: Sweep) -> SweepFolder:
     folder = SweepFolder(tmp_path / "sweep")
     folder.create(sweep)
     return folder
-
-
-def changed(sweep: Sweep, **fields) -> Sweep:
-    return dataclasses.replace(sweep, **fields)

@@ -151,6 +151,14 @@ def test_damaged_settings_are_named(folder, text):
         folder.read()
 
 
+@pytest.mark.parametrize(("name", "value"), [("sampler", "sobol"), ("num_trials", 0), ("seed", -1), ("other", 1)])
+def test_a_wrong_setting_in_the_file_is_named_as_damage(folder, name, value):
+    stored = json.loads(folder.settings_path.read_text())
+    folder.settings_path.write_text(json.dumps(stored | {name: value}))
+    with pytest.raises(ValueError, match=r"sweep\.json is damaged"):
+        folder.read()
+
+
 def test_a_damaged_trial_is_named(folder, sweep):
     folder.trial_path(0).mkdir()
     (folder.trial_path(0) / "trial.json").write_text("[")
@@ -220,6 +228,8 @@ def test_the_command_trains_and_reports(fake_trials, capsys, tmp_path, monkeypat
     assert "at most that, got 9" in more.err
     other = spo_command(capsys, "sweep", str(target), "--vary", "score", "5")
     assert "leave --vary out" in other.err
+    seed = spo_command(capsys, "sweep", str(target), "--sweep-seed", "5")
+    assert "leave --sweep-seed out" in seed.err
 
 
 def test_if_all_trials_fail_the_command_does(fake_trials, capsys, tmp_path, monkeypatch):

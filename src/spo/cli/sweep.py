@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NUM_TRIALS = 20
 #: Options of `spo train` that a sweep sets, or that it can't have.
 _REFUSED = ("--run", "--resume", "--distributed")
+#: Options that may differ when a sweep continues.
+_CHANGEABLE = ("trials", "jobs", "retry_failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +106,11 @@ def _open(options: SweepOptions, rest: Sequence[str]) -> "tuple[SweepFolder, Swe
     """Returns the sweep of a folder, with more trials if they are asked for."""
     from spo.sweeps.folder import SweepFolder
 
-    given = [option for option in ("vary", "folder", "stop_early") if getattr(options, option)]
-    if options.sampler != "auto":
-        given.append("sampler")
+    given = [
+        field.name
+        for field in fields(SweepOptions)
+        if field.name not in _CHANGEABLE and getattr(options, field.name) != field.default
+    ]
     if len(rest) > 1 or given:
         option = rest[1] if len(rest) > 1 else f"--{given[0].replace('_', '-')}"
         raise ValueError(f"{rest[0]} is continued with its own settings: leave {option} out.")
@@ -133,21 +137,21 @@ def make_sweep(options: SweepOptions, rest: Sequence[str]) -> "Sweep":
     """Returns the sweep that a command line describes."""
     from spo.cli.unparsed import find_value, is_set
     from spo.sweeps.folder import Sweep
-    from spo.sweeps.space import num_points, parse_values
+    from spo.sweeps.space import Space, num_points, parse_values
 
     for option in _REFUSED:
         if find_value(rest, option) is not None or is_set(rest, option):
             raise ValueError(f"Leave {option} out: every trial of a sweep has a folder of its own, below --folder.")
     vary: dict[str, tuple[str, ...]] = {}
+    space: Space = {}
     for name, *words in options.vary:
         name = name.removeprefix("--")
         if name in vary:
             raise ValueError(f"--vary {name} is given twice: list all of its values at once.")
         if find_value(rest, f"--{name}") is not None or is_set(rest, f"--{name}"):
             raise ValueError(f"--{name} is varied: leave it out of the other options.")
-        parse_values(name, words)
-        vary[name] = tuple(words)
-    most = num_points({name: parse_values(name, words) for name, words in vary.items()})
+        vary[name], space[name] = tuple(words), parse_values(name, words)
+    most = num_points(space)
     num_trials = options.trials or (NUM_TRIALS if most == float("inf") else int(most))
     sampler = options.sampler
     if sampler == "auto":

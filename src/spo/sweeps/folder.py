@@ -18,11 +18,12 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from spo import files
+from spo.checks import PositiveInt, Seed, check_fields
 from spo.reports.overview import Overview, read_overview
-from spo.reports.run_files import read_records
+from spo.reports.runs import headline, read_records
 from spo.sweeps.space import Point, Result, Sampler, Space, num_points, parse_values, pick
 from spo.training.locks import RunLock
 
@@ -38,13 +39,14 @@ class Sweep:
     vary: Mapping[str, tuple[str, ...]]
     """Name of each setting that is varied, and its values as on the command line."""
     sampler: Sampler
-    num_trials: int
-    seed: int
+    num_trials: PositiveInt
+    seed: Seed
     """Random seed of "random" and "tpe"."""
     stop_early: bool
     """Stop a trial whose best evaluation is below the median of the others."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.vary:
             raise ValueError(
                 "A sweep varies a setting: add --vary NAME VALUE VALUE, such as --vary learning-rate 1e-4 1e-3."
@@ -52,8 +54,6 @@ class Sweep:
         most = num_points(self.space)
         if self.sampler == "grid" and most == float("inf"):
             raise ValueError("A grid has no ranges: write single values, or add --sampler random and --trials N.")
-        if self.num_trials < 1:
-            raise ValueError(f"--trials must be 1 or more, got {self.num_trials}.")
         if self.sampler != "tpe" and self.num_trials > most:
             raise ValueError(
                 f"There are {most:g} different points: --trials must be at most that, got {self.num_trials}."
@@ -125,14 +125,11 @@ class SweepFolder:
         try:
             stored = json.loads(self.settings_path.read_text("utf-8"))
             vary = {name: tuple(values) for name, values in stored["vary"].items()}
-            sweep = Sweep(**stored | {"arguments": tuple(stored["arguments"]), "vary": vary})
+            return Sweep(**stored | {"arguments": tuple(stored["arguments"]), "vary": vary})
         except OSError as error:
             raise ValueError(f"{self.path} holds no sweep: it has no sweep.json ({error.strerror}).") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{self.settings_path} is damaged: restore the file, or start a new sweep.") from error
-        if sweep.sampler not in get_args(Sampler):
-            raise ValueError(f"{self.settings_path} is damaged: it has no sampler {sweep.sampler!r}.")
-        return sweep
 
     # --- Trials -------------------------------------------------------------------------------------------------------
 
@@ -230,12 +227,12 @@ class SweepFolder:
 @functools.lru_cache(maxsize=4096)
 def _read_curve(path: Path, _num_bytes: int) -> dict[int, float]:
     """Returns environment steps -> score. The file only grows, so it is read again when it has become longer."""
+    evaluations = [
+        record for record in read_records(path) if record["kind"] == "evaluation" and record["env_steps"] > 0
+    ]
     scores: dict[int, list[float]] = {}
-    for record in read_records(path):
-        if record["kind"] == "evaluation" and record["env_steps"] > 0:
-            metrics = record["metrics"]
-            score = metrics.get("episode/solved", metrics.get("episode/return"))
-            scores.setdefault(int(record["env_steps"]), []).append(score)
+    for record in evaluations:
+        scores.setdefault(int(record["env_steps"]), []).append(record["metrics"][headline(evaluations)])
     return {steps: statistics.fmean(of_seeds) for steps, of_seeds in sorted(scores.items())}
 
 
