@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from spo.environments.wrappers import auto_reset
 from spo.keys import numbered_keys
+from spo.trees import select
 from spo.types import (
     DEVICE_AXIS,
     Action,
@@ -243,15 +244,12 @@ def continue_episodes(
             jax.random.split(key_step, num_episodes), running.env_state, action
         )
 
-        def unless_ended(new: Array, old: Array) -> Array:
-            return jnp.where(running.ended.reshape(running.ended.shape + (1,) * (new.ndim - 1)), old, new)
-
         episodes = Episodes(
             returns=running.episodes.returns + jnp.where(running.ended, 0.0, timestep.reward),
             lengths=running.episodes.lengths + ~running.ended,
-            metrics=jax.tree.map(unless_ended, timestep.metrics, running.episodes.metrics),
+            metrics=select(running.ended, running.episodes.metrics, timestep.metrics),
         )
-        env_state, timestep = jax.tree.map(unless_ended, (env_state, timestep), (running.env_state, running.timestep))
+        env_state, timestep = select(running.ended, (running.env_state, running.timestep), (env_state, timestep))
         after = RunningEpisodes(key, env_state, timestep, running.ended | timestep.ended, episodes)
         return after, count + 1
 

@@ -46,6 +46,7 @@ from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, m
 from spo.algorithms.updates import adam, gradient_step, run_updates, total_updates
 from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, QNetwork, make_network, make_q_network
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
@@ -363,12 +364,11 @@ def sequence_states(seen: PyTree[Array], after: PyTree[Array], terminated: Bool[
     first T states, and the steps need the values of the last T: each state is evaluated once for both. After a
     truncation, the policy is improved in the state where the episode was cut, not in the start that follows.
     """
-
-    def join(seen: Array, after: Array) -> Array:
-        over = terminated[:-1].reshape((-1,) + (1,) * (seen.ndim - 1))
-        return jnp.concatenate([seen[:1], jnp.where(over, seen[1:], after[:-1]), after[-1:]])
-
-    return jax.tree.map(join, seen, after)
+    next_seen, after_all_but_last = jax.tree.map(lambda x: x[1:], seen), jax.tree.map(lambda x: x[:-1], after)
+    between = select(terminated[:-1], next_seen, after_all_but_last)
+    return jax.tree.map(
+        lambda seen, between, after: jnp.concatenate([seen[:1], between, after[-1:]]), seen, between, after
+    )
 
 
 def evaluate_candidates(

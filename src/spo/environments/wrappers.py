@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from spo.trees import select
 from spo.types import Action, Array, Bool, Environment, Integer, PRNGKey, PyTree, Shaped, State, TimeStep
 
 # --- Time limit ------------------------------------------------------------------------------------------------------
@@ -95,14 +96,11 @@ def _restart_where(
 
     @custom_vmap
     def restart(ended: Bool[Array, "*batch"], keys: Any, current: PyTree) -> PyTree:
-        def select(fresh: Shaped[Array, "..."], old: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-            return jnp.where(ended.reshape(ended.shape + (1,) * (old.ndim - ended.ndim)), fresh, old)
-
         if always:
-            return jax.tree.map(select, reset(keys), current)
+            return select(ended, reset(keys), current)
         # The select is inside the branch: even a constant of `reset` then has the type of the value it replaces, as
         # `shard_map` requires of a `cond`.
-        return jax.lax.cond(jnp.any(ended), lambda: jax.tree.map(select, reset(keys), current), lambda: current)
+        return jax.lax.cond(jnp.any(ended), lambda: select(ended, reset(keys), current), lambda: current)
 
     @restart.def_vmap
     def restart_batch(axis_size: int, in_batched: list, *arguments: PyTree) -> tuple[PyTree, PyTree]:

@@ -8,6 +8,7 @@ from spo.search import diagnostics, readouts, weighting
 from spo.search.base import Ancestry, Diagnostics, Particles, ReadoutInputs, RootSamples, SearchOutput
 from spo.search.batches import nan_unless, normalise, take
 from spo.search.state import Functions, Loop, Record
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, PRNGKey
 
 
@@ -87,8 +88,7 @@ def _ancestry(records: Record, loop: Loop) -> Ancestry | None:
 def mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
     """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
 
-    def mark(x: Array) -> Array:
-        nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
-        return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.asarray(nothing, x.dtype))
+    def nothing_like(x: Array) -> Array:
+        return jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1)
 
-    return jax.tree.map(mark, action)
+    return select(valid, action, jax.tree.map(nothing_like, action))

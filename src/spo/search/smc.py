@@ -51,6 +51,7 @@ from spo.search.batches import (
 from spo.search.resampling import Resampling
 from spo.search.results import read_out
 from spo.search.state import Functions, Lineage, Loop, Record, Stepped
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 
 
@@ -351,19 +352,15 @@ def _as_step(
 def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) -> Particles:
     """The particles after the step. Ended particles stay as they are."""
     live = before.live
-
-    def if_live(new: Array, old: Array) -> Array:
-        return jnp.where(live.reshape(live.shape + (1,) * (new.ndim - live.ndim)), new, old)
-
     return Particles(
-        state=jax.tree.map(if_live, step.next_state, before.state),
+        state=select(live, step.next_state, before.state),
         prior=step.next_prior,  # not read once the particle has ended, so that no select is spent on it
-        value=if_live(step.next_value, before.value),
+        value=select(live, step.next_value, before.value),
         log_weights=log_weights,
         root_index=before.root_index,
         live=live & ~step.ended,
-        rewards=if_live(before.rewards + before.discount * step.reward, before.rewards),
-        discount=if_live(before.discount * step.discount, before.discount),
+        rewards=select(live, before.rewards + before.discount * step.reward, before.rewards),
+        discount=select(live, before.discount * step.discount, before.discount),
     )
 
 
