@@ -300,14 +300,13 @@ def loss(
     policy_loss = jnp.mean(over_batch(likelihood)(old_policy, policy, candidates.actions, weights))
     region_loss, region_metrics = trust_region_loss(trust_region, old_policy, policy, duals, num_axes=2)
 
-    # KL(q || π_old), which ε_η bounds.
-    kls = jnp.sum(jnp.where(weights > 0, weights * (jnp.log(weights) - candidates.log_prior), 0.0), axis=-1)
     return policy_loss + value_loss + temperature_loss + region_loss, region_metrics | {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "loss/temperature": temperature_loss,
         "temperature": temperature,
-        "e_step/kl": jnp.mean(kls),
+        # KL(q ‖ π_old), which ε_η bounds.
+        "e_step/kl": jnp.mean(losses.kl_from_prior(weights, candidates.log_prior)),
         "policy/entropy": mean_entropy(networks.actor.distribution, policy),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(targets),

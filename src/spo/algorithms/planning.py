@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from spo import search
+from spo import losses, search
 from spo.checks import Fraction, LoopLength, Multiplicity, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
@@ -294,11 +294,9 @@ def improvement_metrics(
         log_prior = jnp.full_like(output.weights, -jnp.log(output.weights.shape[1]))
     weights = jax.nn.softmax(log_prior + output.temperature_advantages / temperature, axis=1)
     # Of the samples that the temperature is tuned on: the KL divergence that ε_η bounds.
-    kl = jnp.sum(jax.scipy.special.rel_entr(weights, jnp.exp(log_prior)), axis=1)
-    metrics = {"search/kl": kl}
+    metrics = {"search/kl": losses.kl_from_prior(weights, log_prior)}
     if output.action_weights is not None:
         # Of the weights as read out, from the policy without exploration noise.
-        log_policy, q = jax.nn.log_softmax(root.prior), output.action_weights
-        kl = jnp.sum(jnp.where(q > 0, q * (jnp.log(jnp.where(q > 0, q, 1.0)) - log_policy), 0.0), axis=1)
-        metrics["search/kl_to_policy"] = kl
+        log_policy = jax.nn.log_softmax(root.prior)
+        metrics["search/kl_to_policy"] = losses.kl_from_prior(output.action_weights, log_policy)
     return metrics

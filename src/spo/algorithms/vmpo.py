@@ -270,7 +270,7 @@ def loss(
         "loss/temperature": temperature_loss,
         "temperature": temperature,
         # KL divergence of these weights from equal ones, which ε_η bounds.
-        "e_step/kl": jnp.sum(jax.scipy.special.xlogy(best_weights, best_weights * best_weights.shape[0])),
+        "e_step/kl": losses.kl_from_prior(best_weights, jnp.full_like(best_weights, -jnp.log(best_weights.shape[0]))),
         "policy/entropy": jnp.mean(jax.vmap(network.distribution.entropy)(policy)),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(batch.target),
