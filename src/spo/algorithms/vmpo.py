@@ -228,10 +228,8 @@ def update(
     dual_optimiser: optax.GradientTransformation,
     learner: Learner,
     batch: Sample,
-    key: PRNGKey,
 ) -> tuple[Learner, Metrics]:
     """Takes one gradient step on critic, policy and duals."""
-    del key  # learning draws no random numbers
     return gradient_step(learner, functools.partial(loss_fn, batch=batch), optimiser, dual_optimiser)
 
 
