@@ -166,6 +166,25 @@ def plan(
     return root, search_fn(key, root, model_fn, temperature=temperature, with_ancestry=with_ancestry)
 
 
+#: Functions of the search by the options of `SearchConfig`.
+_SCHEMES = {
+    "multinomial": search.resampling.multinomial,
+    "stratified": search.resampling.stratified,
+    "systematic": search.resampling.systematic,
+    "residual": search.resampling.residual,
+}
+_SCORES = {
+    "advantage": search.weighting.advantage,
+    "q_value": search.weighting.q_value,
+    "shared_advantage": search.weighting.advantage,  # of another model, which shares outcomes: `make_over_chance`
+}
+_READOUTS = {
+    "last": search.readouts.last,
+    "all_depths": search.readouts.all_depths,
+    "mean_returns": search.readouts.mean_returns,
+}
+
+
 def make_search(
     config: SearchConfig, distribution: Distribution, correct_exploration: bool = False
 ) -> Callable[..., search.SearchOutput]:
@@ -175,22 +194,20 @@ def make_search(
         root_fn = search.proposals.without_replacement(config.num_root_candidates, corrected=correct_exploration)
     elif correct_exploration:
         root_fn = search.proposals.corrected_root(distribution)
-    scheme = getattr(search.resampling, config.resampling)  # by default resampling.systematic
     return functools.partial(
         search.search,
         num_particles=config.num_particles,
         horizon=config.horizon,
         resampling=search.Resampling(
             period=config.resample_period,
-            rule=search.resampling.by_weight(scheme),
+            rule=search.resampling.by_weight(_SCHEMES[config.resampling]),
             ess_below=config.ess_threshold,
             last=config.resample_last,
         ),
         distribution=distribution,
-        # By default weighting.advantage. A shared one is the same score with another model (`make_over_chance`).
-        score_fn=getattr(search.weighting, config.weighting.removeprefix("shared_")),
+        score_fn=_SCORES[config.weighting],
         proposal=search.Proposal(root_fn=root_fn),
-        readout=getattr(search.readouts, config.readout),  # by default readouts.last
+        readout=_READOUTS[config.readout],
         unroll=config.unroll,
     )
 
