@@ -135,7 +135,7 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
             exploration_weight=exploration_weight,
         ),
         draw_noise=functools.partial(draw_root_noise, num_actions, exploration_weight, config.dirichlet_alpha),
-        weighted_roots=search_config.num_root_candidates is not None or config.correct_root_exploration,
+        weighted_roots=search_config.num_root_candidates is not None or corrects_noise,
     )
 
 
