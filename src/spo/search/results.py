@@ -85,6 +85,14 @@ def _ancestry(records: Record, loop: Loop) -> Ancestry | None:
     return Ancestry(**records.lineage._asdict(), survivor=loop.parent)
 
 
+def scale_values(output: SearchOutput, factor: Float[Array, ""] | float) -> SearchOutput:
+    """Returns the output of a search `with_ancestry` with its rewards and values multiplied by a factor."""
+    ancestry = output.ancestry
+    assert ancestry is not None  # asked for
+    ancestry = ancestry._replace(reward=ancestry.reward * factor, value=ancestry.value * factor)
+    return output._replace(value=output.value * factor, ancestry=ancestry)
+
+
 def mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
     """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
 

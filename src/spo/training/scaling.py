@@ -32,6 +32,7 @@ from spo.networks import Architecture, Networks
 from spo.networks.grids import GridTorso, is_board, is_picture
 from spo.networks.torsos import CNN, MLP
 from spo.search import SearchOutput
+from spo.search.results import scale_values
 from spo.training.experiment import ScalingConfig
 from spo.types import Action, Array, Bool, Environment, Float, Metrics, Observation, PRNGKey, PyTree, State, TimeStep
 
@@ -142,10 +143,7 @@ def _bind_inspect(plain: Inspect | None, bind: Callable[[Scales], Algorithm]) ->
 def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
     """Returns the result of a search with its values in rewards of the environment."""
     if isinstance(output, SearchOutput):
-        ancestry = output.ancestry
-        assert ancestry is not None  # `Inspect.search` records it
-        ancestry = ancestry._replace(reward=ancestry.reward / scale, value=ancestry.value / scale)
-        return output._replace(value=output.value / scale, ancestry=ancestry)
+        return scale_values(output, 1.0 / scale)
     names = ("raw_values", "node_values", "children_values", "children_rewards")
     tree = output.tree
     scaled = {name: getattr(tree, name) / scale for name in names}
