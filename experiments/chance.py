@@ -25,7 +25,6 @@ Welch's over seeds after training, and Student's of the paired differences at te
 import dataclasses
 import itertools
 import json
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -37,7 +36,7 @@ from _rivals import compare_runs, scores_json
 from _runs import origin_of, run_name, train_all, with_settings
 from _tasks import NUM_SEEDS
 from matplotlib.figure import Figure
-from scipy import special
+from scipy import stats
 
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures, figures
@@ -53,7 +52,7 @@ from spo.training.trainer import Trainer
 Returns: TypeAlias = dict[str, dict[str, list[float]]]
 
 PLAIN = "plain"
-WAYS: dict[str, dict[str, Any]] = {
+RISK_NEUTRAL: dict[str, dict[str, Any]] = {
     "4 outcomes": {"num_particles": 4, "num_outcomes": 4},
     "shared outcomes": {"weighting": "shared_advantage"},
 }
@@ -63,16 +62,30 @@ UNJUDGED: dict[str, dict[str, Any]] = {
     "16 particles, 4 outcomes": {"num_outcomes": 4},
 }
 """Searches with other numbers of model steps, which are played at test time."""
+
+
+class Parts(NamedTuple):
+    """Names of the parts of the claim that judge one search."""
+
+    best: str  # parameters, after training
+    last: str
+    test_time: str
+    more_episodes: str  # at test time
+
+    def played(self) -> tuple[str, ...]:
+        """Returns the parts about test time, which the paper scale does not play."""
+        return self.test_time, self.more_episodes
+
+
 PARTS = {
-    "4 outcomes": ("", "last parameters", "test time", "test time, more episodes"),
-    "shared outcomes": (
+    "4 outcomes": Parts("", "last parameters", "test time", "test time, more episodes"),
+    "shared outcomes": Parts(
         "shared outcomes",
         "last parameters, shared outcomes",
         "test time, shared outcomes",
         "test time, more episodes, shared outcomes",
     ),
 }
-"""Name -> parts of the claim: best and last parameters after training, test time, and test time with more episodes."""
 MORE_EPISODES = 16
 """Factor on the number of episodes in the last part."""
 MARGIN = 0.05
@@ -84,10 +97,10 @@ CLAIM = Claim(
     "Beyond the paper: on 2048 and Snake, a risk-neutral search is at least as good as a plain one at equal model "
     "steps.",
     {
-        # The last two parts of each search are about test time, which is not played at the paper scale.
-        part: ("smoke", "cpu", "paper") if time < 2 else ("smoke", "cpu")
-        for time in range(4)
-        for part in (parts[time] for parts in PARTS.values())
+        part: ("smoke", "cpu") if part in parts.played() else ("smoke", "cpu", "paper")
+        for kind in Parts._fields
+        for parts in PARTS.values()
+        for part in (getattr(parts, kind),)
     },
 )
 
@@ -124,13 +137,13 @@ def runs(setup: Setup) -> dict[str, Any]:
             seed=scale.seed,
             evaluation=scale.evaluation,
         )
-        found |= {f"{name} on {task}": searching(plain, name) for name in (PLAIN, *chosen_ways(setup))}
+        found |= {f"{name} on {task}": searching(plain, name) for name in (PLAIN, *chosen_searches(setup))}
     return found
 
 
-def chosen_ways(setup: Setup) -> tuple[str, ...]:
+def chosen_searches(setup: Setup) -> tuple[str, ...]:
     """Returns the names of the risk-neutral searches to judge."""
-    return setup.against or tuple(WAYS)
+    return setup.against or tuple(RISK_NEUTRAL)
 
 
 def chosen_tasks(setup: Setup) -> dict[str, dict[str, Any]]:
@@ -141,7 +154,7 @@ def chosen_tasks(setup: Setup) -> dict[str, dict[str, Any]]:
 
 def searching(plain: Any, name: str) -> Any:
     """Returns the experiment with the search of this name."""
-    return with_settings(plain, search=(WAYS | UNJUDGED).get(name, {}))
+    return with_settings(plain, search=(RISK_NEUTRAL | UNJUDGED).get(name, {}))
 
 
 def find(setup: Setup) -> list[Finding]:
@@ -163,20 +176,20 @@ def find(setup: Setup) -> list[Finding]:
 def judge_training(setup: Setup, folders: Mapping[str, pathlib.Path], untrained: Mapping[str, int]) -> list[Finding]:
     """Judges the best and the last parameters after training with each search."""
     comparison, judgement = compare_runs(folders)
-    ways = chosen_ways(setup)
-    best, last = final_returns(comparison, ways)
+    searches = chosen_searches(setup)
+    best, last = final_returns(comparison, searches)
     warning = (
         f" The best parameters are those before training in {sum(untrained.values())} of "
         f"{len(comparison.results)} seeds."
     )
     findings = []
-    for name in ways:
+    for name in searches:
         of_best = judge(name, differences(best, name, paired=False), "with the best parameters after training with it")
         of_last = judge(name, differences(last, name, paired=False), "with the last parameters after training with it")
         details = scores_json(comparison, judgement)
         findings += [
-            of_best._replace(part=PARTS[name][0], sentence=of_best.sentence + warning, details=details),
-            of_last._replace(part=PARTS[name][1], details=per_seed(last, PLAIN, name)),
+            of_best._replace(part=PARTS[name].best, sentence=of_best.sentence + warning, details=details),
+            of_last._replace(part=PARTS[name].last, details=per_seed(last, PLAIN, name)),
         ]
     findings[0] = findings[0]._replace(figure=comparison_figures.learning_curves(comparison, judgement))
     return findings
@@ -184,22 +197,22 @@ def judge_training(setup: Setup, folders: Mapping[str, pathlib.Path], untrained:
 
 def judge_test_time(setup: Setup, folders: Mapping[str, pathlib.Path]) -> list[Finding]:
     """Judges the searches at test time, with the networks of plain: with few episodes, then with more of them."""
-    ways, others = chosen_ways(setup), () if setup.against else tuple(UNJUDGED)
+    searches, others = chosen_searches(setup), () if setup.against else tuple(UNJUDGED)
     few = SCALES[setup.scale].test_episodes
     assert few is not None
-    played = play_all(setup, folders, (PLAIN, *ways, *others), few, seed=11)
-    more = play_all(setup, folders, (PLAIN, *ways), MORE_EPISODES * few, seed=12)
-    found = {name: differences(played, name, paired=True) for name in (*ways, *others)}
+    played = play_all(setup, folders, (PLAIN, *searches, *others), few, seed=11)
+    more = play_all(setup, folders, (PLAIN, *searches), MORE_EPISODES * few, seed=12)
+    found = {name: differences(played, name, paired=True) for name in (*searches, *others)}
     not_judged = {name: {task: list(estimate) for task, estimate in found[name].items()} for name in others}
     findings = []
-    for name in ways:
+    for name in searches:
         of_few = judge(name, found[name], "at test time, with the networks of plain")
         when = f"at test time, with the networks of plain and {MORE_EPISODES * few} episodes of each"
         of_more = judge(name, differences(more, name, paired=True), when)
         details = per_seed(played, PLAIN, name, *others) | {"not judged": not_judged}
         findings += [
-            of_few._replace(part=PARTS[name][2], details=details),
-            of_more._replace(part=PARTS[name][3], details=per_seed(more, PLAIN, name)),
+            of_few._replace(part=PARTS[name].test_time, details=details),
+            of_more._replace(part=PARTS[name].more_episodes, details=per_seed(more, PLAIN, name)),
         ]
     findings[0] = findings[0]._replace(figure=draw(found))
     return findings
@@ -210,10 +223,10 @@ def per_seed(returns: Returns, *names: str) -> dict[str, Any]:
     return {"return per seed": {name: returns[name] for name in names}}
 
 
-def final_returns(comparison: Comparison, ways: Sequence[str]) -> tuple[Returns, Returns]:
+def final_returns(comparison: Comparison, searches: Sequence[str]) -> tuple[Returns, Returns]:
     """Returns the final returns per seed with the best and with the last parameters, by search and task."""
-    best: Returns = {name: {} for name in (PLAIN, *ways)}
-    last: Returns = {name: {} for name in (PLAIN, *ways)}
+    best: Returns = {name: {} for name in (PLAIN, *searches)}
+    last: Returns = {name: {} for name in (PLAIN, *searches)}
     for name, task in itertools.product(best, comparison.tasks):
         results = comparison.results_of(name, task)
         best[name][task] = [result.score for result in results]
@@ -277,13 +290,11 @@ def differences(
 
 def welch_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     """Returns mean(a) - mean(b) with Welch's 95 % interval: the two may have different variances."""
-    parts = [float(np.var(values, ddof=1)) / len(values) for values in (a, b)]
     difference = float(np.mean(a) - np.mean(b))
-    if sum(parts) == 0:
+    if np.ptp(a) == np.ptp(b) == 0:  # no spread, no interval
         return difference, difference, difference
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (a, b), strict=True))
-    half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(sum(parts))
-    return difference, difference - half, difference + half
+    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    return difference, float(interval.low), float(interval.high)
 
 
 def decide(found: Mapping[str, Estimate]) -> Outcome:
@@ -324,4 +335,4 @@ def draw(found: Mapping[str, Mapping[str, Estimate]]) -> Figure:
 
 
 if __name__ == "__main__":
-    main(CLAIM, find, tasks=tuple(_TASKS), rivals=tuple(WAYS))
+    main(CLAIM, find, tasks=tuple(_TASKS), rivals=tuple(RISK_NEUTRAL))

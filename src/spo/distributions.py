@@ -57,9 +57,11 @@ def mix_log_probabilities(
 
 def _categorical_sample(key: PRNGKey, logits: Float[Array, " A"]) -> Integer[Array, ""]:
     # The Gumbel trick instead of an inverse CDF: an action with a logit of -inf is then never sampled.
-    noise = jax.random.gumbel(key, logits.shape, logits.dtype)
+    # With noise of 16 bits, many actions would tie, and `argmax` would take the first of them.
+    dtype = jnp.promote_types(logits.dtype, jnp.float32)
+    noise = jax.random.gumbel(key, logits.shape, dtype)
     # The barrier is for GPUs: the noise of several draws is then one kernel, and each draw from its logits one more.
-    return jnp.argmax(logits + jax.lax.optimization_barrier(noise))
+    return jnp.argmax(logits.astype(dtype) + jax.lax.optimization_barrier(noise))
 
 
 def _categorical_log_prob(logits: Float[Array, " A"], action: Integer[Array, ""]) -> Float[Array, ""]:
@@ -173,6 +175,10 @@ def tanh_gaussian(low: float = -1.0, high: float = 1.0) -> Distribution:
         # log d/du tanh(u) = log(1 - tanh(u)^2), in a form that does not underflow for large |u|.
         return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action)) + log_half_width
 
+    def to_environment(action: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        # Rounding could leave the box.
+        return jnp.clip(low + 0.5 * (high - low) * (jnp.tanh(action) + 1.0), low, high)
+
     def entropy(params: Gaussian) -> Float[Array, ""]:
         log_slopes = jax.vmap(lambda node: log_slope(params.mean + params.scale * node))(jnp.asarray(_NODES))
         expected_log_slope = jnp.tensordot(_NODE_WEIGHTS, log_slopes, axes=1)
@@ -186,5 +192,5 @@ def tanh_gaussian(low: float = -1.0, high: float = 1.0) -> Distribution:
         kl=gaussian.kl,
         is_valid=_gaussian_is_valid,
         num_actions=lambda _: None,
-        to_environment=lambda action: low + 0.5 * (high - low) * (jnp.tanh(action) + 1.0),
+        to_environment=to_environment,
     )

@@ -34,6 +34,8 @@ from spo.algorithms.registry import ALGORITHMS, default_config, search_kind
         ("spo", {"search": {}}, "search must be of type SearchConfig, got {}"),
         ("ppo", {"value_clip": float("nan")}, "value_clip must be a finite number, got nan"),
         ("smc_ent", {"huber_delta": float("inf")}, "huber_delta must be a finite number, got inf"),
+        ("spo", {"min_temperature": -0.1}, "min_temperature must be 0 or more"),
+        ("spo", {"min_temperature": 1.0}, r"initial_temperature \(0.5\) must not be below min_temperature \(1\)"),
     ],
 )
 def test_values_out_of_range_are_refused(algorithm: str, settings: dict, message: str):

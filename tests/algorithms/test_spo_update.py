@@ -46,6 +46,9 @@ CASES = {
     "rollout": dataclasses.replace(CONFIG, old_policy="rollout"),
     "no_trust_region": dataclasses.replace(CONFIG, trust_region=False),
     "fixed_temperature": dataclasses.replace(CONFIG, fixed_temperature=True),
+    "min_temperature": dataclasses.replace(
+        CONFIG, min_temperature=0.8, initial_temperature=0.9, temperature_kl_bound=3.0
+    ),
 }
 
 # Both kinds of ends lie inside a sequence, where they cut GAE, and one of each kind lies at its end.
@@ -264,6 +267,8 @@ def by_hand(config: SPOConfig, discrete: bool, with_log_prior: bool) -> Result:
         actor = {name: table + actor_changes[name] for name, table in online.actor.items()}
         online = Tables(actor, online.critic + critic_change)
         raw_temperature = raw_temperature + dual_changes["temperature"]
+        if config.min_temperature > 0:
+            raw_temperature = np.maximum(raw_temperature, np.log(np.exp(config.min_temperature) - 1))
         raw_multipliers = {name: raw + dual_changes[name] for name, raw in raw_multipliers.items()}
         tau = config.target_smoothing
         target = jax.tree.map(lambda slow, new, tau=tau: (1 - tau) * slow + tau * new, target, online)
@@ -310,6 +315,7 @@ def make_on_tables(
         ("rollout", False, 1),
         ("no_trust_region", True, 1),
         ("fixed_temperature", False, 1),
+        ("min_temperature", True, 1),
     ],
 )
 def test_two_updates_by_hand(case: str, discrete: bool, num_devices: int, monkeypatch: pytest.MonkeyPatch):

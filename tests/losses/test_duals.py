@@ -24,5 +24,5 @@ def test_a_dual_and_its_slope_are_finite_for_every_raw_variable(raw):
 
 @pytest.mark.parametrize("value", [0.0, -1.0, MINIMUM, np.nan, np.inf])
 def test_a_dual_that_cannot_be_reached_is_refused(value):
-    with pytest.raises(ValueError, match="starts at a finite value above"):
+    with pytest.raises(ValueError, match="needs a finite value above"):
         raw_from_positive(value)

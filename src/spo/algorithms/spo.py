@@ -37,7 +37,14 @@ from spo.algorithms.base import (
 from spo.algorithms.packing import move_average
 from spo.algorithms.planning import Planner, PlanningConfig, improvement_metrics, make_planner, search_metrics
 from spo.algorithms.replay_worker import ReplayConfig, ReplayWorkerFns, make_replay_worker
-from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, make_trust_region, trust_region_loss
+from spo.algorithms.trust_region import (
+    Duals,
+    TrustRegion,
+    TrustRegionConfig,
+    limit_temperature,
+    make_trust_region,
+    trust_region_loss,
+)
 from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, run_updates, total_updates
 from spo.checks import NonNegativeFloat, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, evaluate_both_ends, make_network, round_as_read
@@ -66,8 +73,19 @@ class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
     """Policy that an update must stay close to: the target network's, or the one that collected the latest rollout."""
     fixed_temperature: bool = False
     """Keep the initial temperature instead of learning it (the paper's ablation)."""
+    min_temperature: NonNegativeFloat = 0.0
+    """Lowest temperature that is learned. Once the policy can hardly be improved, the temperature falls until the
+    search follows errors of the critic. 0, as in the paper: no limit."""
     trust_region: bool = True
     """Limit how far an update moves the policy. False: plain maximum likelihood."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initial_temperature < self.min_temperature:
+            raise ValueError(
+                f"initial_temperature ({self.initial_temperature:g}) must not be below min_temperature "
+                f"({self.min_temperature:g}): raise it, or lower min_temperature."
+            )
 
 
 class Learner(NamedTuple):
@@ -113,7 +131,9 @@ def make_spo(setting: Setting, config: SPOConfig) -> Algorithm:
         bound_kl=config.trust_region,
         learn_temperature=not config.fixed_temperature,
     )
-    update_fn = functools.partial(update, loss_fn, optimiser, dual_optimiser, config.target_smoothing)
+    update_fn = functools.partial(
+        update, loss_fn, optimiser, dual_optimiser, config.min_temperature, config.target_smoothing
+    )
     skip_nonfinite = setting.skip_nonfinite_updates
 
     def init(key_learner: PRNGKey, key_worker: PRNGKey) -> TrainState:
@@ -184,6 +204,7 @@ def update(
     loss_fn: Callable[..., tuple[Float[Array, ""], Metrics]],
     optimiser: optax.GradientTransformation,
     dual_optimiser: optax.GradientTransformation,
+    min_temperature: float,
     target_smoothing: float,
     rollout_params: ActorCriticParams | None,
     learner: Learner,
@@ -194,6 +215,7 @@ def update(
         loss_fn, target_params=learner.target_params, rollout_params=rollout_params, batch=batch
     )
     learner, metrics = gradient_step(learner, loss_of_batch, optimiser, dual_optimiser)
+    learner = learner._replace(duals=limit_temperature(learner.duals, min_temperature))
     # Line 26 moves φ'. θ' moves as well, because it is the old policy (departure 13).
     target_params = move_average(learner.target_params, learner.params, target_smoothing)
     return learner._replace(target_params=target_params), metrics

@@ -90,6 +90,13 @@ def make_trust_region(config: TrustRegionConfig, action_spec: ActionSpec, distri
     return TrustRegion(projection, bounds, duals)
 
 
+def limit_temperature(duals: Duals, lowest: float) -> Duals:
+    """Returns the duals with a temperature of at least `lowest`. NaN stays NaN."""
+    if lowest == 0:
+        return duals
+    return duals._replace(raw_temperature=jnp.maximum(duals.raw_temperature, losses.raw_from_positive(lowest)))
+
+
 def _initial_raw(shape: tuple[int, ...], value: float) -> Float[Array, "*shape"]:
     """Returns the raw variables of duals with a value. It is filled by NumPy: `jnp.full` would compile a program."""
     return jax.device_put(np.full(shape, losses.raw_from_positive(value), np.float32))

@@ -18,7 +18,7 @@ def positive_from_raw(raw: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def raw_from_positive(value: float) -> float:
     """Returns the raw variable of a dual with the given value: the inverse of `positive_from_raw`."""
     if not MINIMUM < value < math.inf:
-        raise ValueError(f"A dual variable starts at a finite value above {MINIMUM:g}, got {value}.")
+        raise ValueError(f"A dual variable needs a finite value above {MINIMUM:g}, got {value}.")
     # log(exp(x) - 1) in a form that does not overflow for a large x and does not cancel for a small one.
     excess = value - MINIMUM
     return excess + math.log(-math.expm1(-excess))
