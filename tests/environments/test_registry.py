@@ -6,9 +6,10 @@ from pathlib import Path
 import jax
 import pytest
 
+from spo import known_environments
 from spo.environments import make, names
 from spo.environments.registry import describe
-from spo.known_environments import LIBRARIES
+from spo.known_environments import LIBRARIES, suggest_environments
 from spo.types import DiscreteActions, Task
 
 # `names()` imports every installed library.
@@ -61,6 +62,7 @@ def test_generated_sokoban_evaluates_on_other_levels():
         ("CartPole-v1", {}, "no environment 'CartPole-v1'. Did you mean 'gymnax/CartPole-v1'"),
         ("breakout", {}, "Did you mean 'pgx/minatar-breakout' or 'gymnax/Breakout-MinAtar'"),
         ("playgroud/cheetahrun", {}, "Did you mean 'playground/CheetahRun'"),
+        ("chain", {}, r"no environment 'chain'. Did you mean 'tiny/chain'\?$"),
         ("qqqq", {}, "no environment 'qqqq'. `spo envs` lists all environments"),
         ("sokoban", {}, "no environment 'sokoban'. Did you mean 'sokoban/generated'"),
         ("sokoban/hard", {}, "no environment 'sokoban/hard'.*sokoban/generated"),
@@ -75,6 +77,34 @@ def test_generated_sokoban_evaluates_on_other_levels():
 def test_bad_names_and_options(name, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("chain", "Did you mean 'tiny/chain'?"),
+        ("ant", "Did you mean 'brax/ant'?"),
+        ("gymnasium/CartPole-v1", "Did you mean 'gymnax/CartPole-v1'?"),
+        ("breakout", "Did you mean 'pgx/minatar-breakout' or 'gymnax/Breakout-MinAtar'?"),
+    ],
+)
+def test_the_same_last_part_excludes_other_names_and_installed_packages_come_first(monkeypatch, name, suggestion):
+    """A missing package is named, with the command that installs it."""
+    absent = {"gymnax": "Install gymnax.", "playground": "Install playground."}
+    monkeypatch.setattr(known_environments, "missing", lambda: absent)
+    install = " Install gymnax." if "gymnax" in suggestion else ""
+    assert suggest_environments(name) == suggestion + install
+    if name == "breakout":
+        monkeypatch.setattr(known_environments, "missing", lambda: {"pgx": "Install pgx."})
+        question = "Did you mean 'gymnax/Breakout-MinAtar' or 'pgx/minatar-breakout'? Install pgx."
+        assert suggest_environments(name) == question
+
+
+def test_the_sentence_about_a_missing_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    sentence = r"'brax/ant'\? The package brax is not installed: pip install -e \".+\[envs\]\"\.$"
+    with pytest.raises(ValueError, match=sentence):
+        make("ant")
 
 
 def test_an_unknown_name_of_another_library():

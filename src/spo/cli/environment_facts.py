@@ -6,14 +6,12 @@ library of another version than the stored one is asked for its names, and for t
 
 import contextlib
 import importlib.metadata
-import importlib.util
 import io
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from spo.installation import install_hint
-from spo.known_environments import LIBRARIES, Facts, stored_facts, stored_version
+from spo.known_environments import LIBRARIES, Facts, missing, stored_facts, stored_version
 
 
 def list_facts() -> dict[str, Facts]:
@@ -28,15 +26,6 @@ def list_facts() -> dict[str, Facts]:
         else:
             facts |= {name: stored_facts().get(name) or compute(name) for name in _names_of(family)}
     return facts
-
-
-def missing() -> dict[str, str]:
-    """Returns the families whose library is not installed, each with a sentence that says how to install it."""
-    return {
-        family: f"The package {library.module} is not installed: {install_hint(library.extra)}."
-        for family, library in LIBRARIES.items()
-        if importlib.util.find_spec(library.module) is None
-    }
 
 
 def compute(name: str) -> Facts:
