@@ -60,6 +60,50 @@ def test_an_error_inside_the_module_is_named(module: Path, code: str, sentence: 
         import_function("module_of_a_user:make", "a number")
 
 
+def test_an_error_inside_the_module_is_named_with_its_line(module: Path):
+    for code, error in (
+        ("import no_such_library", "No module named 'no_such_library' (in module_of_a_user.py, line 3)."),
+        ("[][0]", "IndexError: list index out of range (in module_of_a_user.py, line 3)"),
+    ):
+        module.write_text(f"\n\n{code}")
+        with pytest.raises(ValueError, match=re.escape(f"Importing module_of_a_user failed: {error}")):
+            import_function("module_of_a_user:make", "a number")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("./module_of_a_user.py", "make_env"),
+        ("./module_of_a_user", "make_env"),
+        ("{folder}/module_of_a_user.py", "make_env"),
+        ("module_of_a_user.other", "other"),
+        ("module_of_a_user.unknown", "make_env"),
+    ],
+)
+def test_a_path_and_a_dot_before_the_function_get_a_suggestion(module: Path, name: str, suggested: str):
+    module.write_text("def make_env(): return 4\ndef other(x): return 5\n")
+    question = f"Did you mean 'module_of_a_user:{suggested}', of module_of_a_user.py?"
+    assert suggest_import_name(name.format(folder=module.parent)) == question
+
+
+def test_other_paths_get_no_suggestion(module: Path):
+    for name in (
+        "",
+        ".",
+        "/",
+        "./",
+        "no.such",
+        "..",
+        "...",
+        "x" * 5000,
+        "/module_of_a_user.py",
+        "../elsewhere/module_of_a_user.py",
+    ):
+        assert suggest_import_name(name) is None, name
+    with pytest.raises(ValueError, match=r"name the module as `import` does, as in module_of_a_user:make_env\.$"):
+        import_function("./module_of_a_user:make_env", "a number")
+
+
 @pytest.mark.parametrize("name", ["module_of_a_user", "module_of_a_user.py"])
 @pytest.mark.parametrize(
     ("code", "suggested"),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from spo.checks import suggest_names
+from spo.quoting import place_of
 
 OBJECT = "object:"
 
@@ -40,8 +41,9 @@ def import_function(name: str, returns: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or ":" in attribute:
         raise ValueError(f"{name!r} does not have the form module:function, such as my_package.my_module:make_env.")
-    if module_name.endswith(".py"):
-        raise ValueError(f"{name}: leave out .py, as in {_module_of(module_name)}:{attribute}.")
+    if module_name.endswith(".py") or "/" in module_name:
+        remedy = "leave out .py" if module_name.endswith(".py") else "name the module as `import` does"
+        raise ValueError(f"{name}: {remedy}, as in {_module_of(module_name) or Path(module_name).stem}:{attribute}.")
     found = _import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -60,27 +62,46 @@ def import_function(name: str, returns: str) -> Callable[..., Any]:
 def suggest_import_name(name: str) -> str | None:
     """Returns a question with `module:function` if `name` is a Python file of the current folder, else None.
 
-    The file is read, and not imported.
+    The name may be a path, a module or `module.function`. The file is read, and not imported.
     """
     module = _module_of(name)
-    path = Path(*module.split(".")).with_suffix(".py")
+    outer, _, attribute = module.rpartition(".")
+    if not os.path.isfile(_file_of(module)):  # unlike `Path.is_file`, False for a name that is too long
+        module = outer
+    path = _file_of(module)
+    if not os.path.isfile(path):
+        return None
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         functions = []
-        if not path.is_file():
-            return None
     else:
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
-    # A function that makes an environment can be called without arguments. Others in the file are usually helpers.
-    functions.sort(key=lambda node: (len(node.args.args) - len(node.args.defaults), not node.name.startswith("make")))
+
+    def order(node: ast.FunctionDef) -> tuple[bool, int, bool]:
+        # A function that makes an environment can be called without arguments. Others in the file are usually helpers.
+        num_required = len(node.args.args) - len(node.args.defaults)
+        return node.name != attribute, num_required, not node.name.startswith("make")
+
+    functions.sort(key=order)
     suggested = f"{module}:{functions[0].name if functions else 'FUNCTION'}"
     return f"Did you mean {suggested!r}, of {path}?"
 
 
 def _module_of(name: str) -> str:
-    """Returns the name of a module as `import` has it: without .py, and with dots between folders."""
-    return name.removesuffix(".py").strip("/").replace("/", ".")
+    """Returns the name of a module as `import` has it: without .py, and with dots between folders.
+
+    A path outside of the current folder has no such name, and gives an empty text.
+    """
+    path = Path(name.removesuffix(".py"))
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return "" if path.is_absolute() or ".." in path.parts else ".".join(path.parts)
+
+
+def _file_of(module: str) -> Path:
+    """Returns the path of a module's file in the current folder."""
+    return Path(f"{module.replace('.', '/')}.py")
 
 
 def _suggest_module(name: str) -> str:
@@ -132,13 +153,13 @@ def _import_module(name: str) -> Any:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(f"Importing {name} failed: {error}.") from error
+            raise ValueError(f"Importing {name} failed: {error}{place_of(error)}.") from error
         raise ValueError(
             f"There is no module {name!r}, neither in the current folder, {os.getcwd()}, nor elsewhere on the Python "
             f"path: start in the folder that holds it, or install its package.{_suggest_module(name)}"
         ) from None
     except Exception as error:
-        raise ValueError(f"Importing {name} failed: {type(error).__name__}: {error}") from error
+        raise ValueError(f"Importing {name} failed: {type(error).__name__}: {error}{place_of(error)}") from error
 
 
 __all__ = [

@@ -1,10 +1,11 @@
 """Errors of a user's own functions, as one sentence with the place in the user's file."""
 
 import traceback
+import types
 from pathlib import Path
 
 #: Packages whose frames are skipped in the search for the line that raised an error.
-LIBRARIES = ("jax", "jaxlib", "numpy", "flax", "contextlib", "functools", "spo")
+LIBRARIES = ("jax", "jaxlib", "numpy", "flax", "contextlib", "functools", "importlib", "_frozen_importlib", "spo")
 LONGEST_QUOTE = 200
 
 
@@ -13,9 +14,15 @@ def place_of(error: BaseException) -> str:
     frames = [
         (Path(frame.f_code.co_filename).name, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in LIBRARIES
+        if _package_of(frame) not in LIBRARIES
     ]
     return f" (in {frames[-1][0]}, line {frames[-1][1]})" if frames else ""
+
+
+def is_raised_by_package(error: BaseException) -> bool:
+    """Returns True if a line of this package raised the error, so that its text is a sentence for users."""
+    packages = [_package_of(frame) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return packages[-1:] == [__name__.partition(".")[0]]
 
 
 def quote(error: BaseException) -> str:
@@ -25,4 +32,9 @@ def quote(error: BaseException) -> str:
     return f"{type(error).__name__}{place_of(error)}: {line.rstrip('.')}"
 
 
-__all__ = ["place_of", "quote"]
+def _package_of(frame: types.FrameType) -> str:
+    """Returns the top package of the module whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+__all__ = ["is_raised_by_package", "place_of", "quote"]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from spo.checks import check_arguments
 from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
-from spo.quoting import quote
+from spo.quoting import is_raised_by_package, quote
 from spo.types import (
     Action,
     ActionSpec,
@@ -64,12 +64,17 @@ def own_maker(name: str) -> Callable[..., Task]:
 
 
 def call_maker(function: Callable[..., Any], name: str, /, **options: Any) -> Task:
-    """Returns the task that a user's function makes. Raises ValueError for what it raises or returns instead."""
+    """Returns the task that a user's function makes. Raises ValueError for what it raises or returns instead.
+
+    Errors of this package pass through, because they are sentences for users.
+    """
     try:
         made = function(**options)
-    except (ValueError, OSError, ImportError, MemoryError):  # these are sentences for users
+    except MemoryError:
         raise
     except Exception as error:
+        if isinstance(error, ValueError | OSError | ImportError) and is_raised_by_package(error):
+            raise
         raise ValueError(f"The function {name} raised {quote(error)}.") from error
     return to_task(made, f"The function {name} returned")
 

@@ -95,7 +95,10 @@ def _require_options(name: str, options: dict[str, Any], maker: Callable[..., Ta
         is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if parameter.default is parameter.empty and not is_variadic and parameter.name not in options:
             flag = f"--task.{parameter.name.replace('_', '-')}"
-            raise ValueError(f"{name} needs the option {parameter.name}: add {flag} VALUE.")
+            sentence = f"{name} needs the option {parameter.name}: add {flag} VALUE."
+            if parameter.annotation is parameter.empty:
+                sentence += f" The command line needs its type too: annotate it, such as {parameter.name}: int."
+            raise ValueError(sentence)
 
 
 def _find(name: str) -> tuple["_Family", str]:
