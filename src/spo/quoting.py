@@ -25,6 +25,13 @@ def is_raised_by_package(error: BaseException) -> bool:
     return packages[-1:] == [__name__.partition(".")[0]]
 
 
+def is_raised_by_caller(error: BaseException) -> bool:
+    """Returns True if the package whose function was called first raised the error, or one of `LIBRARIES` below it."""
+    packages = [_package_of(frame) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    others = [package for package in packages if package not in LIBRARIES]
+    return others != [] and others[0] == others[-1]
+
+
 def quote(error: BaseException) -> str:
     """Returns type, place and first line of an error, such as "KeyError (in my_env.py, line 7): 'level'"."""
     lines = str(error).strip().splitlines() or ["no message"]
@@ -37,4 +44,4 @@ def _package_of(frame: types.FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-__all__ = ["is_raised_by_package", "place_of", "quote"]
+__all__ = ["is_raised_by_caller", "is_raised_by_package", "place_of", "quote"]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spo.environments.wrappers import episode_limit
 from spo.types import ContinuousActions, DiscreteActions, Environment, Starts, TimeStep
 
 LENGTH = 4
@@ -51,7 +52,7 @@ def corridor(**parts: Any) -> Environment:
         step=step,
         observation_spec=jax.ShapeDtypeStruct((LENGTH,), jnp.float32),
         action_spec=DiscreteActions(2),
-        render=lambda state: None,
+        render=lambda state: np.zeros((2, 2, 3), np.uint8),
     )
 
 
@@ -127,6 +128,10 @@ def drawing_in_a_callback(key, position, action):
     return jnp.clip(position + drawn % 1000, 0, LENGTH + 10**4)
 
 
+def gym_step(key, state, action):
+    return jnp.zeros(LENGTH), 0.0, False, False, {}
+
+
 class KeyedState(NamedTuple):
     position: Any
     key: Any
@@ -147,7 +152,7 @@ BROKEN = {
     ),
     "wrong_observation_structure": (
         lambda: corridor(observe=lambda position: {"place": jnp.zeros(LENGTH)}),
-        "observation is only in observation_spec",
+        "observation is only in observation_spec (one float32[4] array in observation_spec, a dict with place in",
         "Change one of the two",
     ),
     "float16_observation": (
@@ -283,6 +288,22 @@ BROKEN = {
         "leave starts out",
     ),
     "render_is_no_function": (lambda: corridor()._replace(render=3), "render must be a function", "leave it out"),
+    "grey_picture": (
+        lambda: corridor()._replace(render=lambda state: jnp.ones((4, 4))),
+        "render must return an RGB image, uint8[height, width, 3], got float32[4, 4]",
+        "leave it out",
+    ),
+    "no_picture": (lambda: corridor()._replace(render=lambda state: None), "got a NoneType", "leave it out"),
+    "error_in_render": (
+        lambda: corridor()._replace(render=lambda state: state.place),
+        "render raised AttributeError (in broken_environments.py, line ",
+        "leave render out",
+    ),
+    "gym_style_step": (
+        lambda: episode_limit(corridor()._replace(step=gym_step), 5),
+        "step must return (state, timestep) with a spo.types.TimeStep, got a tuple of 5",
+        "`return state, TimeStep(...)` (in broken_environments.py, line ",
+    ),
     "step_is_no_function": (lambda: corridor()._replace(step=None), "step must be a function", "pass the function"),
 }
 

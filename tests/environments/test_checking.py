@@ -80,6 +80,32 @@ def test_valid_environments_pass_in_silence(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_library_that_cannot_draw_here_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "window_library.py").write_text("def draw(state): return None.glGetError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def needs_a_window(state):
+        import window_library
+
+        return window_library.draw(state)
+
+    def needs_a_display(state):
+        raise OSError("no display")
+
+    for render in (needs_a_window, needs_a_display):
+        check_environment(corridor()._replace(render=render))
+
+
+def test_containers_of_observations_are_named_on_both_sides():
+    pair = jax.ShapeDtypeStruct((2,), jnp.float32)
+    for spec, words in (
+        ([pair, pair], "a list with float32[2], float32[2] in observation_spec, one float32[4] array in reset"),
+        ({"a": pair, "b": pair}, "a dict with a, b in observation_spec, one float32[4] array in reset"),
+    ):
+        with pytest.raises(InvalidEnvironment, match=re.escape(words)):
+            check_environment(corridor()._replace(observation_spec=spec))
+
+
 def test_a_jitted_function_is_checked_as_well():
     environment = counting()
     with pytest.raises(InvalidEnvironment, match="side effects"):

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.checks import check_arguments
+from spo.environments.outputs import unpack_output
 from spo.importing import OBJECT, calling_from_current_folder, import_function, is_import_name, is_object_name
 from spo.quoting import is_raised_by_package, quote
 from spo.types import (
@@ -172,11 +173,11 @@ def _with_masks(environment: Environment) -> Environment:
     make_first, make_next = environment.reset, environment.step
 
     def reset(key: PRNGKey) -> tuple[State, TimeStep]:
-        state, timestep = make_first(key)
+        state, timestep = unpack_output("reset", make_first, make_first(key))
         return state, fill_mask(timestep, spec)
 
     def step(key: PRNGKey, state: State, action: Action) -> tuple[State, TimeStep]:
-        state, timestep = make_next(key, state, action)
+        state, timestep = unpack_output("step", make_next, make_next(key, state, action))
         return state, fill_mask(timestep, spec)
 
     starts = environment.starts

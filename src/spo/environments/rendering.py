@@ -14,7 +14,7 @@ import numpy as np
 
 from spo import files
 from spo.installation import install_hint
-from spo.quoting import quote
+from spo.quoting import is_raised_by_package, quote
 from spo.types import Action, DiscreteActions, Environment, PRNGKey, State, TimeStep
 
 #: Pillow's format of each suffix. A .png with several frames is an animated PNG (APNG).
@@ -69,9 +69,11 @@ def rollout(
 def _draw(render: Callable[[State], np.ndarray], state: State) -> np.ndarray:
     try:
         return np.asarray(render(state))
-    except (ValueError, OSError, ImportError, MemoryError):  # these are sentences for users
+    except MemoryError:
         raise
     except Exception as error:
+        if isinstance(error, ValueError | OSError | ImportError) and is_raised_by_package(error):
+            raise  # a sentence for users
         raise ValueError(f"The `render` function of the environment raised {quote(error)}.") from error
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from spo.environments.outputs import unpack_output
 from spo.trees import select
 from spo.types import Action, Array, Bool, Environment, Integer, PRNGKey, PyTree, Shaped, State, TimeStep
 
@@ -39,10 +40,10 @@ def episode_limit(env: Environment, limit: int) -> Environment:
         return EpisodeLimitState(inner, jnp.zeros((), jnp.int32)), timestep
 
     def reset(key: PRNGKey) -> tuple[EpisodeLimitState, TimeStep]:
-        return begin(*env.reset(key))
+        return begin(*unpack_output("reset", env.reset, env.reset(key)))
 
     def step(key: PRNGKey, state: EpisodeLimitState, action: Action) -> tuple[EpisodeLimitState, TimeStep]:
-        inner, timestep = env.step(key, state.inner, action)
+        inner, timestep = unpack_output("step", env.step, env.step(key, state.inner, action))
         steps = state.steps + 1
         truncated = (timestep.truncated | (steps >= limit)) & ~timestep.terminated
         return EpisodeLimitState(inner, steps), timestep._replace(truncated=truncated)

@@ -6,7 +6,7 @@ Every fault is an `InvalidEnvironment` with one sentence that names the field an
 |---|---|
 | specs | fields of the environment, `action_spec`, `observation_spec` |
 | traces | types of states and time steps, side effects, keys; nothing is compiled |
-| steps | values: NaN, masks without an action, results that differ for the same key, episodes without an end |
+| steps | NaN, masks without an action, results that differ for the same key, pictures, episodes without an end |
 
 Chance is checked as far as it can be wrong. The same key must give the same result, a state holds no key, and no random
 number is drawn with a constant key. A reset that ignores its key is valid: all its episodes have the same start.
@@ -22,7 +22,8 @@ from spo.environments.checking.specs import check_specs
 from spo.environments.checking.steps import check_steps
 from spo.environments.checking.traces import check_traces
 from spo.environments.checking.tracing import InvalidEnvironment
-from spo.environments.checking.words import describe, find_difference, title
+from spo.environments.checking.words import find_difference, title
+from spo.environments.outputs import describe
 from spo.quoting import quote
 from spo.types import Environment, Task
 

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from spo.checks import shorten
-from spo.environments.checking.tracing import InvalidEnvironment, canonical, is_array
-from spo.environments.checking.words import describe, named_leaves
+from spo.environments.checking.tracing import InvalidEnvironment, canonical
+from spo.environments.checking.words import named_leaves
+from spo.environments.outputs import describe, is_array
 from spo.types import ContinuousActions, DiscreteActions, Environment, Starts
 
 

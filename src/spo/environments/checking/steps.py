@@ -1,4 +1,4 @@
-"""Checks of values: NaN, masks without an action, results that differ for the same key, episodes without an end."""
+"""Checks of values: NaN, masks, results that differ for the same key, pictures, episodes without an end."""
 
 import time
 from collections.abc import Callable
@@ -11,6 +11,8 @@ import numpy as np
 from spo.environments.checking.traces import Types, random_action
 from spo.environments.checking.tracing import InvalidEnvironment, close_arrays, quote_errors
 from spo.environments.checking.words import named_leaves
+from spo.environments.outputs import describe, is_array
+from spo.quoting import is_raised_by_caller, quote
 from spo.types import Array, Bool, Environment, Integer, PRNGKey, PyTree, State, TimeStep
 
 #: Seconds after which the search for the end of an episode stops without a verdict.
@@ -42,6 +44,7 @@ def check_steps(environment: Environment, types: Types, num_steps: int, max_step
         return _Play(key_play, state, timestep, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
 
     episode = begin(0)
+    _check_picture(environment, episode.state)
     for number in range(num_steps):
         following, again = play(episode, episode.steps + 1), play(episode, episode.steps + 1)
         _check_repeats("step", following[1:], again[1:])
@@ -120,6 +123,28 @@ def _check_values(name: str, timestep: TimeStep) -> None:
     if timestep.action_mask is not None and not np.any(timestep.action_mask):
         raise InvalidEnvironment(
             f"action_mask of {name} is all False: allow at least one action in every state, in the last one too."
+        )
+
+
+#: Errors of a mistake in a program. Others may be those of a machine without a display.
+_MISTAKES = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
+
+
+def _check_picture(environment: Environment, state: State) -> None:
+    """Checks that `render` draws an image. A library that can't draw on this machine is no fault."""
+    if environment.render is None:
+        return
+    try:
+        picture = environment.render(state)
+    except Exception as error:
+        if isinstance(error, _MISTAKES) and is_raised_by_caller(error):
+            raise InvalidEnvironment(f"render raised {quote(error)}. Mend this line, or leave render out.") from None
+        return
+    image = np.asarray(picture) if is_array(picture) else picture
+    if not is_array(image) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise InvalidEnvironment(
+            f"render must return an RGB image, uint8[height, width, 3], got {describe(image)}: correct it or leave it "
+            "out."
         )
 
 

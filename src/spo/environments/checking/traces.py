@@ -13,12 +13,12 @@ from spo.environments.checking.tracing import (
     Trace,
     canonical,
     draws_from_constant_key,
-    is_array,
     quote_errors,
     same_program,
     trace,
 )
-from spo.environments.checking.words import describe, describe_output, find_difference, named_leaves
+from spo.environments.checking.words import find_difference, named_leaves
+from spo.environments.outputs import describe, is_array, unpack_output
 from spo.environments.wrappers import auto_reset
 from spo.types import (
     RESERVED_METRICS,
@@ -106,12 +106,8 @@ def _check_purity(name: str, traces: Sequence[Trace]) -> None:
 
 
 def _check_output(name: str, environment: Environment, output: Any) -> Types:
-    if not (isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], TimeStep)):
-        raise InvalidEnvironment(
-            f"{name} must return (state, timestep) with a spo.types.TimeStep, got {describe_output(output)}: end it "
-            "with `return state, TimeStep(...)`."
-        )
-    state, timestep = output
+    with quote_errors(name):
+        state, timestep = unpack_output(name, getattr(environment, name), output)
     _check_state(name, state)
     _check_observation(name, environment.observation_spec, timestep.observation)
     _check_scalar(name, "reward", timestep.reward, jnp.float32, "jnp.float32(...)")

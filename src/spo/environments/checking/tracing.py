@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from spo.environments.outputs import InvalidOutput, is_array
 from spo.quoting import place_of, quote
 from spo.types import PyTree
 
@@ -33,11 +34,6 @@ class Trace(NamedTuple):
     program: ClosedJaxpr
     #: arrays as `jax.ShapeDtypeStruct`, with the dtype that the function gave them; other leaves as they are
     output: Any
-
-
-def is_array(leaf: Any) -> bool:
-    """Returns True for arrays and NumPy scalars, False for Python numbers and other objects."""
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def canonical(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -149,6 +145,8 @@ def quote_errors(name: str) -> Iterator[None]:
         yield
     except InvalidEnvironment:
         raise
+    except InvalidOutput as error:
+        raise InvalidEnvironment(str(error)) from None
     except Exception as error:
         raise InvalidEnvironment(_sentence(name, error)) from None
 

@@ -4,8 +4,12 @@ from typing import Any
 
 import jax
 
-from spo.environments.checking.tracing import canonical, is_array
+from spo.environments.checking.tracing import canonical
+from spo.environments.outputs import describe, is_array
 from spo.types import Environment, PyTree
+
+#: Names of parts that a sentence lists of a container.
+MOST_PARTS = 6
 
 
 def named_leaves(root: str, tree: PyTree) -> dict[str, Any]:
@@ -19,10 +23,9 @@ def find_difference(
     """Returns the first difference between two pytrees in structure, shape or dtype, as words."""
     first, second = named_leaves(root, expected), named_leaves(root, found)
     for path in [*first, *second]:
-        if path not in second:
-            return f"{path} is only in {names[0]}"
-        if path not in first:
-            return f"{path} is only in {names[1]}"
+        if path not in first or path not in second:
+            summaries = [f"{_summarise(tree)} in {name}" for name, tree in zip(names, (expected, found), strict=True)]
+            return f"{path} is only in {names[path in second]} ({', '.join(summaries)})"
         types = [canonical(tree[path]) for tree in (first, second)]
         if types[0].shape != types[1].shape or types[0].dtype != types[1].dtype:
             return f"{path} is {describe(types[0])} in {names[0]} and {describe(types[1])} in {names[1]}"
@@ -38,15 +41,17 @@ def title(environment: Environment) -> str:
     return f"Environment {environment.name!r}" if named else "Environment"
 
 
-def describe(value: Any) -> str:
-    """Returns the type of a value, such as `float32[4]` or `a Python int`."""
-    if is_array(value):
-        return f"{value.dtype}{list(value.shape)}"
-    return f"a Python {type(value).__name__}" if isinstance(value, bool | int | float) else f"a {type(value).__name__}"
-
-
-def describe_output(output: Any) -> str:
-    """Returns the type of what a function returned, with the types of the parts of a tuple."""
-    if type(output) is tuple:
-        return f"a tuple of {len(output)}: ({', '.join(map(describe, output))})"
-    return describe(output)
+def _summarise(tree: Any) -> str:
+    """Returns the outermost container of a pytree with its parts, such as "a dict with a, b"."""
+    if is_array(tree):
+        return f"one {describe(tree)} array"
+    if isinstance(tree, dict):
+        parts = list(map(str, tree))
+    elif hasattr(tree, "_fields"):
+        parts = list(tree._fields)
+    elif isinstance(tree, tuple | list):
+        parts = list(map(describe, tree))
+    else:
+        return describe(tree)
+    shown = parts if len(parts) <= MOST_PARTS else [*parts[:MOST_PARTS], "..."]
+    return f"{describe(tree)} with {', '.join(shown) or 'nothing'}"
