@@ -1,11 +1,20 @@
 """Random keys for batches."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from spo.types import PRNGKey, PRNGKeys
+
+
+def is_one_key(value: Any) -> bool:
+    """Returns True for one random key, of `jax.random.key` or `jax.random.PRNGKey`."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return shape == ()
+    return dtype == jnp.uint32 and shape is not None and len(shape) == 1
 
 
 def split_in_one_kernel(key: PRNGKey, shape: int | tuple[int, ...]) -> PRNGKeys:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import spo.search
-from spo.distributions import Gaussian, categorical, gaussian
+from spo.distributions import Gaussian, categorical, gaussian, tanh_gaussian
 from spo.search import ModelOutput, Proposal, Proposed, Resampling, Root
 from spo.search.proposals import from_prior
 
@@ -30,8 +30,11 @@ def model_fn(key, state, action):
     )
 
 
-def search(root=ROOT, model=model_fn, **settings):
-    return spo.search.search(KEY, root, model, **{**SIZES, **settings})
+GAUSSIAN = Gaussian(jnp.zeros((B, 2)), jnp.ones((B, 2)))
+
+
+def search(root=ROOT, model=model_fn, key=KEY, **settings):
+    return spo.search.search(key, root, model, **{**SIZES, **settings})
 
 
 def both_ways(call):
@@ -60,6 +63,25 @@ def both_ways(call):
         (
             {"root": ROOT._replace(proposal=ROOT.prior), "proposal": Proposal(step_fn=from_prior(categorical))},
             "root.proposal .* is not used if Proposal.step_fn draws the first actions",
+        ),
+        ({"key": 3}, r"^key must be one random key, such as jax.random.key\(0\), got 3\."),
+        ({"key": jax.random.split(KEY)}, r"must be one random key, .* got key<fry>\[2\]"),
+        (
+            {"root": ROOT._replace(prior=GAUSSIAN)},
+            r"^root.prior is a Gaussian: pass distribution=spo.distributions.gaussian, or tanh_gaussian\(low, high\)\.",
+        ),
+        (
+            {"root": ROOT._replace(proposal=GAUSSIAN)},
+            "^root.proposal is a Gaussian: pass distribution=spo.distributions.gaussian",
+        ),
+        (
+            {"distribution": gaussian},
+            r"root.prior must be a spo.distributions.Gaussian\(mean, scale\) .* got float32\[3, 4\]",
+        ),
+        ({"distribution": tanh_gaussian(0.0, 1.0)}, "pass distribution=spo.distributions.categorical for logits"),
+        (
+            {"root": ROOT._replace(prior=[[0.0] * A] * B)},
+            r"root.prior must be an array of logits, \[B, A\], got a list: convert it with jnp.asarray",
         ),
         ({"root": None}, "root must be of type Root, got NoneType"),
         ({"root": ROOT._replace(value=3)}, "root.value must be an array of shape .B., got int"),
@@ -102,6 +124,7 @@ def without_type_checks():
         ({"state": jnp.zeros((), jnp.float32)}, "state that model_fn returns .* dtype"),
         ({"state": {"x": jnp.zeros((), jnp.int32)}}, "state that model_fn returns must have the structure"),
         ({"prior": jnp.zeros(A + 1)}, "prior that model_fn returns"),
+        ({"prior": [jnp.zeros(A)]}, "prior that model_fn returns must have the structure of root.prior, one array; got a list"),
         ({"prior": jnp.zeros(A, jnp.float16)}, "prior that model_fn returns"),
         ({"value": jnp.zeros(1)}, "one value per particle"),
         ({"reward": jnp.zeros(2)}, "one reward per particle"),
@@ -128,6 +151,22 @@ def test_temperature_where_it_can_be_seen(temperature):
     # A constant can be seen even while something around it is traced.
     with pytest.raises(ValueError, match="temperature must be positive"):
         jax.jit(lambda root: search(root, temperature=temperature))(ROOT)
+
+
+@pytest.mark.parametrize("temperature", [1e-50, np.array([1.0, 1e-50, 1.0])])
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_temperature_that_rounds_to_zero_is_not_positive(temperature):
+    sentence = "temperature must be positive, got 1e-50, which is 0 in float32: give a larger one"
+    with pytest.raises(ValueError, match=sentence):
+        search(temperature=temperature)
+    with pytest.raises(ValueError, match=sentence):
+        jax.jit(lambda root: search(root, temperature=temperature))(ROOT)
+
+
+def test_a_model_that_returns_nan_raises_no_error():
+    output = search(model=lambda *args: model_fn(*args)._replace(reward=jnp.float32(jnp.nan)))
+    assert not output.diagnostics.valid.any()
+    assert np.isnan(output.action_weights).all()
 
 
 def test_prior_without_an_action_where_it_can_be_seen():

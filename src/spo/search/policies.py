@@ -81,6 +81,7 @@ def smc_policy(
     """
     logits = _root_logits(root, invalid_actions)
     check_dirichlet(dirichlet_fraction, dirichlet_alpha)
+    validation.check_key("rng_key", rng_key)
     key_noise, key_search = jax.random.split(rng_key)
     proposal = None
     if dirichlet_fraction > 0.0:

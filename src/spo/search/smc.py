@@ -97,10 +97,11 @@ def search(
       from the model, a traced temperature that is not positive, no valid action) gets NaN weights, action -1 (NaN if
       continuous) and `diagnostics.valid` False. Other roots are not affected.
     """
+    validation.check_key("key", key)
     validation.check_sizes(num_particles, horizon, unroll)
-    num_roots = validation.check_root(root, num_particles)
-    validation.check_type("resampling", resampling, Resampling)
     validation.check_type("distribution", distribution, Distribution)
+    num_roots = validation.check_root(root, num_particles, distribution)
+    validation.check_type("resampling", resampling, Resampling)
     validation.check_type("proposal", proposal, Proposal)
     validation.check_type("readout", readout, Readout)
     validation.check_type("with_ancestry", with_ancestry, bool)

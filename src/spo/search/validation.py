@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.checks import MAX_INT, shorten
-from spo.distributions import Distribution
+from spo.distributions import Distribution, Gaussian, categorical, gaussian
+from spo.keys import is_one_key
 from spo.search.base import ModelOutput, Particles, Prior, Proposal, Root
 from spo.types import Array, Float
 
@@ -29,9 +30,18 @@ def check_callable(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a function, got {type(value).__name__}.")
 
 
-def check_root(root: Root, num_particles: int) -> int:
+def check_key(name: str, key: Any) -> None:
+    """Raises ValueError if an argument is no random key."""
+    if not is_one_key(key):
+        raise ValueError(f"{name} must be one random key, such as jax.random.key(0), got {_describe(key)}.")
+
+
+def check_root(root: Root, num_particles: int, distribution: Distribution) -> int:
     """Returns the number of roots, after checking that all leaves agree on it."""
     check_type("root", root, Root)
+    _check_parameters("root.prior", root.prior, distribution)
+    if root.proposal is not None:
+        _check_parameters("root.proposal", root.proposal, distribution)
     value = root.value
     if not hasattr(value, "dtype"):
         raise ValueError(f"root.value must be an array of shape [B], got {type(value).__name__}.")
@@ -51,6 +61,24 @@ def check_root(root: Root, num_particles: int) -> int:
     if root.proposal is not None:
         _check_same_layout("root.proposal", root.proposal, "root.prior", root.prior)
     return value.shape[0]
+
+
+def _check_parameters(name: str, params: Any, distribution: Distribution) -> None:
+    """Checks the type of a distribution's parameters. A family of one's own may have any parameters."""
+    if distribution.is_valid is categorical.is_valid:
+        if isinstance(params, Gaussian):
+            raise ValueError(
+                f"{name} is a Gaussian: pass distribution=spo.distributions.gaussian, or tanh_gaussian(low, high)."
+            )
+        if not _is_array(params):
+            raise ValueError(
+                f"{name} must be an array of logits, [B, A], got {_describe(params)}: convert it with jnp.asarray."
+            )
+    elif distribution.is_valid is gaussian.is_valid and not isinstance(params, Gaussian):
+        raise ValueError(
+            f"{name} must be a spo.distributions.Gaussian(mean, scale) for this distribution, got {_describe(params)}: "
+            "give one, or pass distribution=spo.distributions.categorical for logits."
+        )
 
 
 def _check_leading_axes(name: str, tree: Any, axes: tuple[int, ...]) -> None:
@@ -119,11 +147,15 @@ def check_temperature(temperature: Any, num_roots: int) -> Float[Array, " B"]:
         raise ValueError(f"temperature must be a real number, got {array.dtype}.")
     if array.shape not in ((), (num_roots,)):
         raise ValueError(f"temperature must be a scalar or have shape [B] = [{num_roots}]; got shape {array.shape}.")
+    dtype = jnp.promote_types(array.dtype, jnp.float32)
     if is_concrete(temperature):
-        values = np.asarray(temperature)
-        if not np.all(values > 0):
-            raise ValueError(f"temperature must be positive, got {values[~(values > 0)].flat[0]}.")
-    array = array.astype(jnp.promote_types(array.dtype, jnp.float32))
+        with jax.ensure_compile_time_eval():
+            is_positive = np.asarray(jnp.asarray(temperature).astype(dtype) > 0)
+        if not is_positive.all():
+            value = np.asarray(temperature)[~is_positive].flat[0]
+            rounded = f", which is 0 in {dtype}: give a larger one" if value > 0 else ""
+            raise ValueError(f"temperature must be positive, got {value}{rounded}.")
+    array = array.astype(dtype)
     return jnp.broadcast_to(jnp.where(array > 0, array, jnp.nan), (num_roots,))
 
 
@@ -144,6 +176,8 @@ def check_model_output(model: ModelOutput, particles: Particles) -> None:
 
 
 def _check_same_layout(name: str, tree: Any, expected_name: str, expected: Any) -> None:
+    if _is_array(expected) and not _is_array(tree):
+        raise ValueError(f"{name} must have the structure of {expected_name}, one array; got {_describe(tree)}.")
     structure, expected_structure = jax.tree.structure(tree), jax.tree.structure(expected)
     if structure != expected_structure:  # type: ignore[operator]
         raise ValueError(f"{name} must have the structure of {expected_name}, {expected_structure}; got {structure}.")
@@ -154,3 +188,16 @@ def _check_same_layout(name: str, tree: Any, expected_name: str, expected: Any) 
                 f"{name}{where} must have the shape and dtype of {expected_name}{where}, {jnp.shape(wanted)} "
                 f"{jnp.result_type(wanted)}; got {jnp.shape(leaf)} {jnp.result_type(leaf)}."
             )
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _describe(value: Any) -> str:
+    """Returns a value as an error names it: dtype and shape of an array, the value of a number, else the type."""
+    if _is_array(value):
+        return f"{value.dtype}{list(value.shape)}"
+    return (
+        shorten(value) if value is None or isinstance(value, bool | int | float | str) else f"a {type(value).__name__}"
+    )

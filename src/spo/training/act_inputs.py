@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from spo.keys import is_one_key
 from spo.types import DiscreteActions, Environment, PyTree, TimeStep
 
 #: (key, state, timestep, use_search) -> None; raises ValueError
@@ -44,12 +45,7 @@ def _signature(arguments: PyTree) -> Any:
 
 
 def _check_key(key: Any) -> None:
-    shape, dtype = getattr(key, "shape", None), getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        is_key = shape == ()
-    else:
-        is_key = dtype == jnp.uint32 and shape is not None and len(shape) == 1  # made by `jax.random.PRNGKey`
-    if not is_key:
+    if not is_one_key(key):
         raise ValueError(f"key must be one random key, such as jax.random.key(0), got {_describe(key)}.")
 
 
