@@ -148,3 +148,7 @@ def test_a_long_value_is_cut_off():
 def test_control_characters_are_not_printed(text: str, shown: str):
     assert printable(text) == shown
     printable(text).encode("utf-8")
+
+
+def test_help_shows_the_rules_of_an_argument():
+    assert repr(PositiveInt) == "typing.Annotated[int, 'must be 1 or more', 'must be at most 2147483647']"

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "check_environment", "load", "train"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Imports training at its first use: the search does not need it."""
     if name in ("load", "train"):

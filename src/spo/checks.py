@@ -38,6 +38,10 @@ class Check(NamedTuple):
     holds: Callable[[Any], bool]
     rule: str
 
+    def __repr__(self) -> str:
+        """Returns the rule: `help` shows it with the type of an argument."""
+        return repr(self.rule)
+
 
 _FITS = Check(lambda value: abs(value) <= MAX_INT, f"must be at most {MAX_INT}")
 _FINITE = Check(lambda value: abs(value) <= MAX_FLOAT, "must be a finite number")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spo.distributions import categorical
+from spo.distributions import Gaussian, categorical, tanh_gaussian
 from spo.environments import make
 from spo.networks import (
     ActorCritic,
@@ -117,6 +117,15 @@ class Broken(nn.Module):
         return x @ jnp.zeros((7, 2)) if self.fault == "shapes" else x
 
 
+class Converted(nn.Module):
+    """A torso with features of a given type."""
+
+    dtype: Any
+
+    def __call__(self, observation):
+        return jnp.ravel(observation).astype(self.dtype)
+
+
 def with_part(**parts: Any) -> Any:
     return lambda *specs: linear_actor_critic(*specs)._replace(**parts)
 
@@ -124,6 +133,17 @@ def with_part(**parts: Any) -> Any:
 def with_q_part(**parts: Any) -> Any:
     q_network = make_q_network(IMAGE, ACTIONS, mlp_architecture(depth=1, width=4))._replace(**parts)
     return lambda *specs: Networks(linear_actor_critic(*specs), q_network)
+
+
+def test_the_features_of_a_torso_may_have_another_float_type():
+    built = build(lambda *_: Converted(jnp.bfloat16))
+    network = make_network(IMAGE, ACTIONS, built)
+    observation = jnp.ones(IMAGE.shape, jnp.uint8)
+    assert network.actor(network.init(KEY, IMAGE), observation, None).dtype == jnp.float32
+    policy = Gaussian(jnp.zeros(2), jnp.ones(2, jnp.float16))
+    network = linear_actor_critic(IMAGE, ACTIONS)._replace(distribution=tanh_gaussian(), actor=lambda *_: policy)
+    with pytest.raises(ValueError, match=re.escape("each dimension in float32, got float16[2]: convert it")):
+        build(lambda *_: network, ContinuousActions(2))
 
 
 @pytest.mark.parametrize(
@@ -148,6 +168,21 @@ def with_q_part(**parts: Any) -> Any:
             ("shapes", lambda *_: Broken("shapes"), "without a batch axis, raised TypeError (in test_own.py, line "),
             ("family", with_part(distribution=None), "an ActorCritic whose distribution is a spo.distributions"),
             ("logits", with_part(actor=lambda p, o, m: jnp.zeros(3)), "one logit for each action, float32[4], got"),
+            (
+                "bfloat16",
+                with_part(actor=lambda p, o, m: jnp.zeros(4, jnp.bfloat16)),
+                "one logit for each action in float32, got bfloat16[4]: convert it with .astype(jnp.float32).",
+            ),
+            (
+                "float16",
+                with_part(critic=lambda p, o: jnp.zeros((), jnp.float16)),
+                "one value in float32, got float16[]: convert it with .astype(jnp.float32).",
+            ),
+            (
+                "q_bfloat16",
+                with_q_part(all_values=lambda p, o: jnp.zeros(4, jnp.bfloat16)),
+                "one value for each action in float32, got bfloat16[4]: convert it with .astype(jnp.float32).",
+            ),
             ("value", with_part(critic=lambda p, o: jnp.zeros(1)), "`critic` of the network mine:network must return"),
             ("both", with_part(both=lambda p, o, m: jnp.zeros(4)), "must return (policy, value), got float32[4]"),
             ("init", with_part(init=lambda k, s: 1 / 0), "`init` of the network mine:network raised ZeroDivisionError"),

@@ -7,6 +7,8 @@ from importlib import resources
 
 import pytest
 
+import spo
+
 PUBLIC = {
     "spo": ["__version__"],
     "spo.search": [
@@ -144,3 +146,7 @@ assert not any(name in sys.modules for name in ("mctx", "flax", "brax", "jumanji
 spo.search.search, spo.search.smc_policy
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_names_that_are_imported_at_their_first_use_are_listed():
+    assert {"__version__", "check_environment", "load", "train"} <= set(dir(spo))

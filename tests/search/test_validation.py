@@ -124,7 +124,10 @@ def without_type_checks():
         ({"state": jnp.zeros((), jnp.float32)}, "state that model_fn returns .* dtype"),
         ({"state": {"x": jnp.zeros((), jnp.int32)}}, "state that model_fn returns must have the structure"),
         ({"prior": jnp.zeros(A + 1)}, "prior that model_fn returns"),
-        ({"prior": [jnp.zeros(A)]}, "prior that model_fn returns must have the structure of root.prior, one array; got a list"),
+        (
+            {"prior": [jnp.zeros(A)]},
+            "prior that model_fn returns must have the structure of .*, one array; got a list",
+        ),
         ({"prior": jnp.zeros(A, jnp.float16)}, "prior that model_fn returns"),
         ({"value": jnp.zeros(1)}, "one value per particle"),
         ({"reward": jnp.zeros(2)}, "one reward per particle"),

@@ -181,7 +181,10 @@ def _check_policy(subject: str, policy: Any, action_spec: ActionSpec) -> None:
 
 
 def _check_array(subject: str, output: Any, shape: tuple[int | None, ...], meaning: str, remedy: str) -> None:
-    """Raises ValueError unless the output is an array of floats; None in `shape` stands for any length."""
+    """Raises ValueError unless the output is a float32 array; None in `shape` stands for any length.
+
+    Features may have another float type: the heads behind a torso compute their outputs in float32.
+    """
     fits = (
         isinstance(output, jax.ShapeDtypeStruct)
         and len(output.shape) == len(shape)
@@ -191,6 +194,11 @@ def _check_array(subject: str, output: Any, shape: tuple[int | None, ...], meani
     if not fits:
         wanted = ", ".join("F" if length is None else str(length) for length in shape)
         raise ValueError(f"{subject} must return {meaning}, float32[{wanted}], got {_describe(output)}: {remedy}.")
+    if output.dtype != jnp.float32 and None not in shape:
+        raise ValueError(
+            f"{subject} must return {meaning} in float32, got {_describe(output)}: convert it with "
+            ".astype(jnp.float32)."
+        )
 
 
 def _check_parameters(subject: str, params: PyTree) -> None:
