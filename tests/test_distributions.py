@@ -388,6 +388,67 @@ def test_actions_reach_the_bounds_and_never_exceed_them(low, high):
     np.testing.assert_allclose(actions[4], (low + high) / 2.0 + (high - low) / 2.0 * np.tanh(1.0), rtol=1e-5)
 
 
+LOWS, HIGHS = (-2.0, 0.0, -0.5), (3.0, 0.25, 7.0)
+BOX = tanh_gaussian(LOWS, HIGHS)
+
+
+def test_each_dimension_reaches_its_own_bounds_and_never_exceeds_them():
+    raw = jnp.asarray([-np.inf, -1e4, -1.0, 0.0, 1.0, 1e4, np.inf])[:, None] * jnp.ones((1, 3))
+    actions = np.asarray(BOX.to_environment(raw))
+    assert actions.shape == raw.shape
+    np.testing.assert_array_equal(actions[[0, 1]], np.float32([LOWS, LOWS]))
+    np.testing.assert_array_equal(actions[[5, 6]], np.float32([HIGHS, HIGHS]))
+    np.testing.assert_allclose(actions[3], np.add(LOWS, HIGHS) / 2.0, rtol=1e-6)
+    # Every dimension alone is the family with its bounds.
+    for dimension, bounds in enumerate(zip(LOWS, HIGHS, strict=True)):
+        alone = tanh_gaussian(*bounds).to_environment(raw[:, dimension])
+        np.testing.assert_allclose(actions[:, dimension], alone, rtol=1e-6, atol=1e-7)
+    mixed = tanh_gaussian(-2.0, HIGHS).to_environment(raw)
+    np.testing.assert_array_equal(np.asarray(mixed)[[0, 6]], np.float32([(-2.0,) * 3, HIGHS]))
+
+
+@pytest.mark.parametrize("dimension", [0, 1, 2])
+def test_the_density_of_each_dimension_integrates_to_one_within_its_bounds(dimension):
+    """The other dimensions stay at a point, whose density is divided out."""
+    params = Gaussian(jnp.asarray([0.3, -0.2, 0.1]), jnp.asarray([0.6, 0.8, 0.5]))
+    low, high = LOWS[dimension], HIGHS[dimension]
+    actions = np.linspace(low, high, 2001)[1:-1]
+    raw = np.zeros((len(actions), 3), np.float32)
+    raw[:, dimension] = np.arctanh((actions - low) / (high - low) * 2.0 - 1.0)
+    others = [index for index in range(3) if index != dimension]
+    rest = sum(
+        tanh_gaussian(LOWS[i], HIGHS[i]).log_prob(
+            Gaussian(params.mean[i : i + 1], params.scale[i : i + 1]), jnp.zeros(1)
+        )
+        for i in others
+    )
+    densities = np.exp(jax.vmap(BOX.log_prob, in_axes=(None, 0))(params, jnp.asarray(raw)) - rest)
+    np.testing.assert_allclose(integrate.simpson(densities, x=actions), 1.0, atol=2e-3)
+
+
+def test_the_entropy_of_a_box_is_the_sum_over_its_dimensions():
+    params = Gaussian(jnp.asarray([0.3, -0.2, 0.1]), jnp.asarray([0.6, 0.8, 0.5]))
+    parts = [
+        tanh_gaussian(low, high).entropy(Gaussian(params.mean[d : d + 1], params.scale[d : d + 1]))
+        for d, (low, high) in enumerate(zip(LOWS, HIGHS, strict=True))
+    ]
+    np.testing.assert_allclose(BOX.entropy(params), sum(parts), rtol=1e-5)
+
+
+def test_equal_bounds_of_all_dimensions_are_the_same_family():
+    one, each = tanh_gaussian(LOW, HIGH), tanh_gaussian([LOW, LOW], [HIGH, HIGH])
+    raw = jax.random.normal(KEY, (50, 2)) * 2.0
+    np.testing.assert_array_equal(one.to_environment(raw), each.to_environment(raw))
+    np.testing.assert_array_equal(jax.vmap(lambda a: one.log_prob(P, a) - each.log_prob(P, a))(raw), 0.0)
+
+
+def test_a_box_needs_an_interval_in_each_dimension():
+    with pytest.raises(ValueError, match="needs low < high"):
+        tanh_gaussian((0.0, 1.0), (1.0, 1.0))
+    with pytest.raises(ValueError, match="needs as many low as high bounds"):
+        tanh_gaussian((0.0, 1.0), (1.0, 2.0, 3.0))
+
+
 @pytest.mark.parametrize("extreme", [-300.0, -20.0, 20.0, 300.0])
 def test_extreme_raw_actions_have_finite_and_correct_densities(extreme):
     raw = jnp.asarray([extreme])

@@ -8,7 +8,7 @@ density needs an `atanh`. `to_environment` squashes an action before the environ
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -157,27 +157,43 @@ _NODES = np.linspace(-4.5, 4.5, 25, dtype=np.float32)
 _NODE_WEIGHTS = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
 
 
-def tanh_gaussian(low: float = -1.0, high: float = 1.0) -> Distribution:
+def _as_bounds(bound: float | Sequence[float]) -> Any:
+    """Returns one number as it is, and a sequence as an array."""
+    return bound if np.ndim(bound) == 0 else np.asarray(bound, float)
+
+
+def _spread(bound: Any, action: Float[Array, "*batch D"]) -> Any:
+    """Returns one number as it is, and one for each dimension in the shape and type of the action."""
+    return jnp.broadcast_to(jnp.asarray(bound, action.dtype), action.shape) if np.ndim(bound) else bound
+
+
+def tanh_gaussian(low: float | Sequence[float] = -1.0, high: float | Sequence[float] = 1.0) -> Distribution:
     """Returns the family of diagonal Gaussians that are squashed by tanh and scaled to [low, high].
 
-    Actions are raw (before squashing), and `log_prob` is the density of the squashed action. `kl` is that of the
-    Gaussians, which is the same number: a bijection does not change it. The entropy has no closed form:
+    A bound is one number for all dimensions, or a sequence with one for each. Actions are raw (before squashing), and
+    `log_prob` is the density of the squashed action. `kl` is that of the Gaussians, which is the same number: a
+    bijection does not change it. The entropy has no closed form:
 
         H = H(N(mean, scale²)) + E_u[log slope(u)],  u ~ N(mean, scale²)
 
     `entropy` integrates the second term numerically. Its error is below 2e-4 nats per dimension for scales up to 3.
     """
-    if not low < high:
+    lows, highs = _as_bounds(low), _as_bounds(high)
+    if np.ndim(lows) and np.ndim(highs) and np.shape(lows) != np.shape(highs):
+        raise ValueError(f"tanh_gaussian needs as many low as high bounds, got low={low}, high={high}.")
+    if not np.all(lows < highs):
         raise ValueError(f"tanh_gaussian needs low < high, got low={low}, high={high}.")
-    log_half_width = math.log(0.5 * (high - low))
+    half_widths = 0.5 * (highs - lows)
+    log_half_widths = np.log(half_widths) if isinstance(half_widths, np.ndarray) else math.log(half_widths)
 
     def log_slope(action: Float[Array, " D"]) -> Float[Array, " D"]:
         # log d/du tanh(u) = log(1 - tanh(u)^2), in a form that does not underflow for large |u|.
-        return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action)) + log_half_width
+        return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action)) + _spread(log_half_widths, action)
 
     def to_environment(action: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         # Rounding could leave the box.
-        return jnp.clip(low + 0.5 * (high - low) * (jnp.tanh(action) + 1.0), low, high)
+        least, most = _spread(lows, action), _spread(highs, action)
+        return jnp.clip(least + _spread(half_widths, action) * (jnp.tanh(action) + 1.0), least, most)
 
     def entropy(params: Gaussian) -> Float[Array, ""]:
         log_slopes = jax.vmap(lambda node: log_slope(params.mean + params.scale * node))(jnp.asarray(_NODES))

@@ -11,7 +11,7 @@ It is the bottom layer: it imports no other module of the package.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import jax
 from jaxtyping import Array, Bool, Float, Integer, Key, PRNGKeyArray, PyTree, Scalar, ScalarLike, Shaped, UInt32
@@ -70,12 +70,36 @@ class DiscreteActions(NamedTuple):
     num_actions: int
 
 
-class ContinuousActions(NamedTuple):
-    """Vectors of length `size` between `low` and `high` in every dimension."""
-
+class _ContinuousActions(NamedTuple):
     size: int
-    low: float = -1.0
-    high: float = 1.0
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+
+
+class ContinuousActions(_ContinuousActions):
+    """Vectors of length `size` between `low` and `high`.
+
+    A bound is one number for all dimensions, or a sequence with one number for each: `ContinuousActions(2, -1.0, (1.0,
+    0.5))`. Sequences are kept as tuples. `spo.check_environment` checks the numbers.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, size: Any, low: Any = -1.0, high: Any = 1.0) -> Self:
+        return super().__new__(cls, size, _number_or_tuple(low), _number_or_tuple(high))
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        """Lower and upper bound of each dimension."""
+        lows, highs = ((bound if isinstance(bound, tuple) else (bound,) * self.size) for bound in (self.low, self.high))
+        return tuple(zip(lows, highs, strict=True))
+
+
+def _number_or_tuple(bound: Any) -> Any:
+    """Returns a list or an array as a tuple, and everything else as it is."""
+    if hasattr(bound, "tolist") and hasattr(bound, "__len__"):  # an array, and no number of NumPy
+        bound = bound.tolist()
+    return tuple(bound) if isinstance(bound, list) else bound
 
 
 ActionSpec: TypeAlias = DiscreteActions | ContinuousActions

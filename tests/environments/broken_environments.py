@@ -246,6 +246,26 @@ BROKEN = {
         "action_spec.low",
         "low < high",
     ),
+    "bounds_of_other_dimensions": (
+        lambda: corridor()._replace(action_spec=ContinuousActions(2, -1.0, (1.0, 1.0, 1.0))),
+        "action_spec.high has 3 numbers for 2 dimensions",
+        "one for each dimension",
+    ),
+    "empty_range_of_a_dimension": (
+        lambda: corridor()._replace(action_spec=ContinuousActions(2, [-1.0, 1.0], (1.0, 0.5))),
+        "low < high in dimension 1, got (-1.0, 1.0) and (1.0, 0.5)",
+        "such as ContinuousActions(2, -1.0, (1.0, 0.5))",
+    ),
+    "infinite_bound": (
+        lambda: corridor()._replace(action_spec=ContinuousActions(2, -1.0, (1.0, float("inf")))),
+        "must be finite numbers with low < high, got",
+        "one number for all dimensions",
+    ),
+    "text_as_bound": (
+        lambda: corridor()._replace(action_spec=ContinuousActions(1, "a", ("b",))),
+        "must be finite numbers with low < high, got 'a' and ('b',)",
+        "one number for all dimensions",
+    ),
     "mask_of_continuous_actions": (
         lambda: corridor()._replace(action_spec=ContinuousActions(1)),
         "action_mask of reset must be None",

@@ -4,14 +4,17 @@ import concurrent.futures
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from spo.environments import _adapters
+from spo.environments import _adapters, gymnax
 from spo.environments._adapters import jit_foreign
 from spo.training import run_log
+from spo.types import ContinuousActions
 
 
 def test_other_libraries_are_traced_once():
@@ -104,3 +107,16 @@ def test_an_error_of_a_library_is_not_hidden(monkeypatch, tmp_path, capfd):
     with pytest.raises(ZeroDivisionError):
         _adapters.require("broken_library", extra="envs")
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-2.0, [2.0, 2.0], ContinuousActions(2, -2.0, 2.0)),
+        ([-1.0, 0.0], 1.0, ContinuousActions(2, (-1.0, 0.0), 1.0)),
+    ],
+)
+def test_gymnax_keeps_the_bounds_of_each_dimension(low, high, expected):
+    box = type("Box", (), {"low": np.float32(low), "high": np.float32(high), "shape": (2,)})()
+    environment = SimpleNamespace(action_space=lambda params: box)
+    assert gymnax._action_spec("Robot", environment, None) == expected

@@ -1,5 +1,6 @@
 """Tests of `check_environment`: valid environments pass, and each broken one is named with its field and its remedy."""
 
+import pickle
 import re
 import time
 from pathlib import Path
@@ -15,8 +16,9 @@ from cli.command import spo_command
 from environments.broken_environments import BROKEN, LENGTH, broken, corridor, counting, float_of
 from spo.environments import make
 from spo.environments.checking import InvalidEnvironment, check_environment
+from spo.environments.checking.traces import random_action
 from spo.environments.wrappers import episode_limit
-from spo.types import Task
+from spo.types import ContinuousActions, Task
 
 
 def sentence_about(fault: str) -> str:
@@ -78,6 +80,18 @@ def test_valid_environments_pass_in_silence(capsys: pytest.CaptureFixture[str]):
     ):
         assert check_environment(environment) is None
     assert capsys.readouterr() == ("", "")
+
+
+def test_random_actions_keep_the_bounds_of_each_dimension():
+    spec = ContinuousActions(3, (-2.0, 0.0, 5.0), jnp.asarray([2.0, 0.5, 6.0]))
+    assert spec == ContinuousActions(3, [-2.0, 0.0, 5.0], (2.0, 0.5, 6.0))
+    assert spec._replace(low=-1.0).bounds == ((-1.0, 2.0), (-1.0, 0.5), (-1.0, 6.0))
+    assert isinstance(hash(spec), int)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    environment = corridor()._replace(action_spec=spec)
+    draws = jax.vmap(lambda key: random_action(environment, key, None))(jax.random.split(jax.random.key(0), 2000))
+    np.testing.assert_allclose(np.min(draws, axis=0), [-2.0, 0.0, 5.0], atol=0.02)
+    np.testing.assert_allclose(np.max(draws, axis=0), [2.0, 0.5, 6.0], atol=0.02)
 
 
 def test_a_library_that_cannot_draw_here_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,8 @@ import pytest
 from inspection.subjects import make_subject
 from spo.inspection import pictures
 from spo.inspection.pictures import Budget, Pictures
-from spo.inspection.records import DIGITS, plain
+from spo.inspection.records import DIGITS, NUM_BINS, _densities, plain
+from spo.types import ContinuousActions
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -49,3 +50,11 @@ def test_collections_leave_out_what_was_compiled():
     settings = subject.own_settings | {"num_particles": 2, "horizon": 1}
     subject.decide(0, 0, state, timestep, settings)
     assert gc.get_freeze_count() > 1000
+
+
+def test_densities_lie_between_the_bounds_of_each_dimension():
+    bounds = ContinuousActions(2, (-2.0, 0.0), (2.0, 0.5))
+    samples = np.random.default_rng(0).uniform((-2.0, 0.0), (2.0, 0.5), (4000, 2))
+    densities = np.asarray(_densities(samples, bounds))
+    np.testing.assert_allclose(densities.sum(axis=1), NUM_BINS / np.asarray([4.0, 0.5]), rtol=1e-2)
+    np.testing.assert_allclose(densities, densities.mean(axis=1, keepdims=True) * np.ones(NUM_BINS), rtol=0.5)

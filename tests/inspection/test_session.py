@@ -10,7 +10,7 @@ import pytest
 from inspection.subjects import make_subject
 from spo.environments import make
 from spo.inspection.episode import Origin, describe_actions, record_episode
-from spo.inspection.session import Session
+from spo.inspection.session import Session, _check_vector
 from spo.types import ContinuousActions, DiscreteActions
 
 ORIGIN = Origin("runs/x", "best", 100)
@@ -118,8 +118,18 @@ def test_numbers_of_numpy_in_a_spec_are_written():
     spec = ContinuousActions(np.int64(1), np.float32(-1.0), np.float32(1.0))
     described = describe_actions(environment._replace(action_spec=spec))
     assert json.loads(json.dumps(described)) == {"kind": "continuous", "size": 1, "low": -1.0, "high": 1.0}
+    spec = ContinuousActions(2, np.float32(-1.0), np.float32([1.0, 0.5]))
+    described = describe_actions(environment._replace(action_spec=spec))
+    assert json.loads(json.dumps(described)) == {"kind": "continuous", "size": 2, "low": -1.0, "high": [1.0, 0.5]}
     named = describe_actions(environment._replace(action_spec=DiscreteActions(np.int64(2)), action_names=()))
     assert named["names"] == ["action 0", "action 1"]
+
+
+def test_an_action_by_hand_keeps_the_bounds_of_each_dimension():
+    spec = ContinuousActions(2, -1.0, (1.0, 0.5))
+    np.testing.assert_array_equal(_check_vector([1.0, 0.5], spec), np.float32([1.0, 0.5]))
+    with pytest.raises(ValueError, match=r"action must be 2 numbers between -1 and \(1, 0.5\), got \[0.5, 1.0\]"):
+        _check_vector([0.5, 1.0], spec)
 
 
 def test_an_action_that_is_not_allowed_is_refused():

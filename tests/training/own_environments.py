@@ -79,6 +79,33 @@ def slider(time_limit: int = 6) -> Task:
     return Task(train=make(0.5), evaluation=make(1.0), model=make(0.5))
 
 
+ARM_LOWS, ARM_HIGHS = (-2.0, 0.0, 5.0), (2.0, 0.5, 6.0)
+
+
+def arm(time_limit: int = 4) -> Environment:
+    """Three joints with limits of their own. The reward is best at the upper limits; others' actions are counted."""
+    lows, highs = jnp.asarray(ARM_LOWS), jnp.asarray(ARM_HIGHS)
+
+    def observe(angles, outside=0.0):
+        never = jnp.zeros((), bool)
+        return TimeStep(
+            angles, -jnp.sum((angles - highs) ** 2), never, never, metrics={"outside": jnp.float32(outside)}
+        )
+
+    def reset(key):
+        angles = jax.random.uniform(key, (3,), minval=lows, maxval=highs)
+        return angles, observe(angles)
+
+    def step(key, angles, action):
+        return action, observe(action, jnp.any((action < lows) | (action > highs)))
+
+    spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+    return episode_limit(
+        Environment(reset, step, spec, ContinuousActions(3, list(ARM_LOWS), np.asarray(ARM_HIGHS)), name="arm"),
+        time_limit,
+    )
+
+
 def images(size: int = 4, time_limit: int = 4) -> Environment:
     """A light that moves over an image. Some moves are forbidden by the mask."""
 

@@ -15,7 +15,10 @@ import pytest
 
 import spo
 from cli.command import spo_command
+from spo.algorithms.mpo import MPOConfig
 from spo.algorithms.planning import SearchConfig
+from spo.algorithms.ppo import PPOConfig
+from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.cli import main
 from spo.environments.checking import InvalidEnvironment
@@ -450,6 +453,38 @@ def test_a_broken_environment_is_named_by_both_doors_before_a_folder_exists(tmp_
     assert result.code == 2
     assert " ".join(str(direct.value).split()) in result.err
     assert not (tmp_path / "run").exists()
+
+
+FEW = {"num_envs": 4, "rollout_length": 2}
+OF_REPLAY = {**FEW, "num_updates": 1, "batch_size": 4, "sequence_length": 2, "replay_size": 64}
+SMALL_SEARCH = SearchConfig(num_particles=4, horizon=2, unroll=1)
+SMALL_SOFT_SEARCH = SoftSearchConfig(num_particles=4, horizon=2, unroll=1)
+BOX_CONFIGS = {
+    "spo": SPOConfig(**OF_REPLAY, search=SMALL_SEARCH),
+    "ppo": PPOConfig(**FEW, num_epochs=1, num_minibatches=1),
+    "mpo": MPOConfig(**OF_REPLAY),
+    "smc_ent": SMCEntConfig(**FEW, num_updates=1, batch_size=4, replay_size=64, search=SMALL_SOFT_SEARCH),
+}
+
+
+@pytest.mark.parametrize("algorithm", BOX_CONFIGS)
+def test_actions_keep_the_bounds_of_each_dimension(algorithm: str, tmp_path: Path):
+    settings = SETTINGS | {"algorithm": algorithm, "config": BOX_CONFIGS[algorithm]}
+    agent = spo.train(name("arm"), run=tmp_path / "run", **settings)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(agent.params))
+    stored = load_experiment(tmp_path / "run").specs["actions"]
+    low, high = own_environments.ARM_LOWS, own_environments.ARM_HIGHS
+    assert stored == {"kind": "ContinuousActions", "size": 3, "low": list(low), "high": list(high)}
+    assert agent.summary["final"]["outside"] == 0.0
+    environment = own_environments.arm()
+    keys = jax.random.split(jax.random.key(1), 64)
+    states, timesteps = jax.vmap(environment.reset)(keys)
+    loaded = spo.load(tmp_path / "run")
+    actions = np.asarray(jax.vmap(loaded.act)(keys, states, timesteps))
+    assert (np.float32(low) <= actions).all()
+    assert (actions <= np.float32(high)).all()
+    # A new policy covers most of each range.
+    assert (np.ptp(actions, axis=0) > 0.4 * np.subtract(high, low)).all()
 
 
 def test_an_unknown_argument_is_named():

@@ -50,7 +50,8 @@ def compute(name: str) -> Facts:
     if isinstance(actions, DiscreteActions):
         in_words = f"{actions.num_actions} discrete"
     else:
-        in_words = f"{actions.size} in {actions.low:g} .. {actions.high:g}"
+        lows, highs = zip(*actions.bounds, strict=True)
+        in_words = f"{actions.size} in {min(lows):g} .. {max(highs):g}"
     return Facts(
         observation=", ".join(size(*leaf) for leaf in leaves),
         actions=in_words,

@@ -130,10 +130,7 @@ def _action_spec(name: str, env: Any, params: Any) -> ActionSpec:
     if kind == "Discrete":
         return DiscreteActions(int(space.n))
     if kind == "Box" and len(space.shape) == 1:
-        lows, highs = np.unique(np.asarray(space.low)), np.unique(np.asarray(space.high))
-        if lows.size == highs.size == 1:
-            return ContinuousActions(space.shape[0], float(lows[0]), float(highs[0]))
-    raise ValueError(
-        f"gymnax/{name} takes actions from {space!r}. Supported are one discrete action, or a vector whose bounds are "
-        "the same in every dimension."
-    )
+        bounds = [np.broadcast_to(np.asarray(bound, float), space.shape).tolist() for bound in (space.low, space.high)]
+        # One number for all dimensions where they are equal.
+        return ContinuousActions(space.shape[0], *(bound[0] if len(set(bound)) == 1 else bound for bound in bounds))
+    raise ValueError(f"gymnax/{name} takes actions from {space!r}. Supported are one discrete action, or a vector.")

@@ -214,7 +214,7 @@ def describe_specs(environment: Environment) -> dict[str, Any]:
     return {
         # A single array has no name.
         "observation": observation.get("", observation),
-        "actions": {"kind": type(actions).__name__, **actions._asdict()},
+        "actions": {"kind": type(actions).__name__, **{k: plain_option(v) for k, v in actions._asdict().items()}},
     }
 
 

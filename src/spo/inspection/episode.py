@@ -108,7 +108,11 @@ def describe_actions(environment: Environment) -> dict[str, Any]:
         names = environment.action_names or tuple(f"action {index}" for index in range(int(spec.num_actions)))
         return {"kind": "discrete", "names": list(names)}
     # A user's spec may hold numbers of NumPy, which JSON does not have.
-    return {"kind": "continuous", "size": int(spec.size), "low": float(spec.low), "high": float(spec.high)}
+    bounds = {
+        name: list(map(float, bound)) if isinstance(bound, tuple) else float(bound)
+        for name, bound in (("low", spec.low), ("high", spec.high))
+    }
+    return {"kind": "continuous", "size": int(spec.size), **bounds}
 
 
 def describe_state(pictures: Pictures, index: int, state: State, timestep: TimeStep, total: float) -> dict[str, Any]:

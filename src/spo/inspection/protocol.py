@@ -8,7 +8,8 @@ actions are continuous, always as the environment takes it.
     format      FORMAT, the version of this description
     version     version of spo
     run         {name, task, algorithm, which: "best" | "last", env_steps, member}
-    actions     {kind: "discrete", names: [text]} | {kind: "continuous", size, low, high}
+    actions     {kind: "discrete", names: [text]} | {kind: "continuous", size, low, high}; a bound
+                is a number, or a list with one per dimension
     method      null | {num_root_candidates: different first actions | null: one per particle, ess_threshold | null,
                 weighting} of a search with particles
     settings    settings of the run itself by name, see `controls`

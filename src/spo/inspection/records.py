@@ -100,9 +100,11 @@ def _without_nan(weights: Any) -> np.ndarray:
 
 def _densities(samples: np.ndarray, action_spec: Any) -> list[Any]:
     """Returns the marginal density [D, NUM_BINS] between the bounds of the actions."""
-    edges = np.linspace(action_spec.low, action_spec.high, NUM_BINS + 1)
-    inside = np.clip(samples.reshape(len(samples), -1), action_spec.low, action_spec.high)
-    return plain(np.stack([np.histogram(column, edges, density=True)[0] for column in inside.T]))
+    densities = []
+    for column, (low, high) in zip(samples.reshape(len(samples), -1).T, action_spec.bounds, strict=True):
+        edges = np.linspace(low, high, NUM_BINS + 1)
+        densities.append(np.histogram(np.clip(column, low, high), edges, density=True)[0])
+    return plain(np.stack(densities))
 
 
 # --- Particles --------------------------------------------------------------------------------------------------------

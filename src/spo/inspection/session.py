@@ -230,11 +230,18 @@ class Session:
 
 def _check_vector(action: Any, spec: ContinuousActions) -> Any:
     numbers = isinstance(action, list) and all(type(entry) in (int, float) for entry in action)
-    if not numbers or len(action) != spec.size or not all(spec.low <= entry <= spec.high for entry in action):
-        raise ValueError(
-            f"action must be {spec.size} numbers between {spec.low:g} and {spec.high:g}, got {shorten(action)}."
-        )
+    if (
+        not numbers
+        or len(action) != spec.size
+        or not all(low <= entry <= high for entry, (low, high) in zip(action, spec.bounds, strict=True))
+    ):
+        low, high = (_in_words(bound) for bound in (spec.low, spec.high))
+        raise ValueError(f"action must be {spec.size} numbers between {low} and {high}, got {shorten(action)}.")
     return np.asarray(action, np.float32)
+
+
+def _in_words(bound: float | tuple[float, ...]) -> str:
+    return f"({', '.join(f'{number:g}' for number in bound)})" if isinstance(bound, tuple) else f"{bound:g}"
 
 
 def _check_place(place: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 const page = new URL("../../../src/spo/inspection/page/", import.meta.url);
 const { actionName, figure, number, percent, promises, whyChosen } = await import(new URL("words.mjs", page));
-const { hiddenSentence, MOST_BARS, shareAfter, shownActions, triedActions } = await import(new URL("policy_view.mjs", page));
+const { boundOf, hiddenSentence, MOST_BARS, shareAfter, shownActions, triedActions } = await import(new URL("policy_view.mjs", page));
 const { describeCube, gridOf, isSolved } = await import(new URL("pictures_view.mjs", page));
 const { actionColours, colourClasses, NUM_COLOURS } = await import(new URL("colours.mjs", page));
 const { connect, merge } = await import(new URL("live.mjs", page));
@@ -24,6 +24,11 @@ test("numbers have three significant digits", () => {
   assert.equal(percent(1), "100 %");
   assert.equal(percent(0), "0 %");
   assert.deepEqual([1, 0.9943, -2].map(figure), ["1.000", "0.994", "−2.000"]);
+});
+
+test("bounds are one number or one per dimension", () => {
+  assert.deepEqual([boundOf(-1, 0), boundOf(-1, 1)], [-1, -1]);
+  assert.deepEqual([boundOf([-1, 0.5], 0), boundOf([-1, 0.5], 1)], [-1, 0.5]);
 });
 
 test("actions have names", () => {

@@ -65,17 +65,33 @@ def _check_action_spec(spec: Any) -> None:
                 f"action_spec.size must be a whole number of at least 1, got {spec.size!r}: write for example "
                 "ContinuousActions(2)."
             )
-        bounds = (spec.low, spec.high)
-        numbers = all(isinstance(bound, Real) and math.isfinite(bound) for bound in bounds)
-        if not numbers or not spec.low < spec.high:
-            raise InvalidEnvironment(
-                f"action_spec.low and action_spec.high must be finite numbers with low < high, got {spec.low!r} and "
-                f"{spec.high!r}: use one range for all dimensions and scale the action in step."
-            )
+        _check_bounds(spec)
     else:
         raise InvalidEnvironment(
             f"action_spec must be DiscreteActions or ContinuousActions of spo.types, got {describe(spec)}: write for "
             "example DiscreteActions(4) or ContinuousActions(2)."
+        )
+
+
+def _check_bounds(spec: ContinuousActions) -> None:
+    size, given = spec.size, (spec.low, spec.high)
+    for name, bound in zip(("low", "high"), given, strict=True):
+        if isinstance(bound, tuple) and len(bound) != size:
+            raise InvalidEnvironment(
+                f"action_spec.{name} has {len(bound)} numbers for {size} dimensions, got {shorten(bound)}: give one "
+                "number, or one for each dimension."
+            )
+    numbers = [number for bound in given for number in (bound if isinstance(bound, tuple) else (bound,))]
+    valid = all(isinstance(number, Real) and math.isfinite(number) for number in numbers)
+    wrong = (
+        [f" in dimension {index}" for index, (low, high) in enumerate(spec.bounds) if not low < high] if valid else []
+    )
+    if not valid or wrong:
+        place = wrong[0] if wrong and any(isinstance(bound, tuple) for bound in given) else ""
+        raise InvalidEnvironment(
+            f"action_spec.low and action_spec.high must be finite numbers with low < high{place}, got "
+            f"{shorten(spec.low)} and {shorten(spec.high)}: give one number for all dimensions, such as "
+            "ContinuousActions(2, -1.0, 1.0), or one for each, such as ContinuousActions(2, -1.0, (1.0, 0.5))."
         )
 
 

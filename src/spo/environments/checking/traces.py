@@ -86,7 +86,8 @@ def random_action(environment: Environment, key: PRNGKey, mask: Bool[Array, " A"
     """Returns a uniformly random action, one that the mask allows if there is one."""
     spec = environment.action_spec
     if isinstance(spec, ContinuousActions):
-        return jax.random.uniform(key, (spec.size,), minval=spec.low, maxval=spec.high)
+        low, high = (jnp.asarray(bound) if isinstance(bound, tuple) else bound for bound in (spec.low, spec.high))
+        return jax.random.uniform(key, (spec.size,), minval=low, maxval=high)
     logits = jnp.zeros(spec.num_actions) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
     return jax.random.categorical(key, logits)
 

@@ -128,8 +128,8 @@ function drawDensities(decision, actions, play) {
 
 /** Returns a form in which the numbers of an action are changed and played. */
 function playByHand(decision, actions, play) {
-  const inputs = decision.action.map((value, index) => element("input", { type: "number", min: actions.low, max: actions.high,
-    step: "any", value, "aria-label": `dimension ${index + 1}` }));
+  const inputs = decision.action.map((value, index) => element("input", { type: "number",
+    min: boundOf(actions.low, index), max: boundOf(actions.high, index), step: "any", value, "aria-label": `dimension ${index + 1}` }));
   const form = element("form", { class: "controls" },
     inputs.map((input, index) => element("label", {}, element("span", {}, `dimension ${index + 1}`), input)),
     element("button", { type: "submit", "aria-label": "Play these numbers" }, "Play these numbers"));
@@ -140,13 +140,20 @@ function playByHand(decision, actions, play) {
   return element("details", { class: "by-hand" }, element("summary", {}, "Play an action by hand"), form);
 }
 
+/** Returns the bound of one dimension: bounds are one number for all, or a list. */
+export function boundOf(bound, dimension) {
+  return Array.isArray(bound) ? bound[dimension] : bound;
+}
+
 function drawDensity(decision, actions, dimension) {
   const { policy } = decision;
   const width = 150;
   const height = 76;
   const top = 40;
   const side = 10;
-  const x = (value) => side + ((width - 2 * side) * (value - actions.low)) / (actions.high - actions.low);
+  const low = boundOf(actions.low, dimension);
+  const high = boundOf(actions.high, dimension);
+  const x = (value) => side + ((width - 2 * side) * (value - low)) / (high - low);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `density of dimension ${dimension + 1}` });
   const bins = policy.before?.[dimension];
@@ -163,7 +170,7 @@ function drawDensity(decision, actions, dimension) {
   });
   picture.append(
     svg("line", { class: "chosen", x1: x(decision.action[dimension]), x2: x(decision.action[dimension]), y1: 3, y2: top + 22 }),
-    svg("text", { x: 2, y: height - 2 }, number(actions.low)),
-    svg("text", { x: width - 2, y: height - 2, "text-anchor": "end" }, number(actions.high)));
+    svg("text", { x: 2, y: height - 2 }, number(low)),
+    svg("text", { x: width - 2, y: height - 2, "text-anchor": "end" }, number(high)));
   return picture;
 }
