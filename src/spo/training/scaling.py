@@ -31,7 +31,7 @@ from spo.algorithms.observation_statistics import (
 from spo.networks import Architecture, Networks
 from spo.networks.grids import GridTorso, is_board, is_picture
 from spo.networks.torsos import CNN, MLP
-from spo.search import SearchOutput
+from spo.search import SearchOutput, mcts
 from spo.training.experiment import ScalingConfig
 from spo.types import Action, Array, Bool, Environment, Float, Metrics, Observation, PRNGKey, PyTree, State, TimeStep
 
@@ -149,8 +149,12 @@ def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
     names = ("raw_values", "node_values", "children_values", "children_rewards")
     tree = output.tree
     scaled = {name: getattr(tree, name) / scale for name in names}
-    replace = tree._replace if hasattr(tree, "_replace") else tree.replace  # mctx's tree is a dataclass
-    return output._replace(value=output.value / scale, tree=replace(**scaled))
+    return output._replace(value=output.value / scale, tree=replace_in_tree(tree, **scaled))
+
+
+def replace_in_tree(tree: Any, **fields: Any) -> Any:
+    """Returns a search tree of either library with other values of some fields."""
+    return tree._replace(**fields) if isinstance(tree, mcts.Tree) else tree.replace(**fields)  # mctx's: a dataclass
 
 
 def init(
@@ -348,4 +352,4 @@ def _find_recorders(worker: Any) -> list[Any]:
     return [node.recorder for node in nodes if isinstance(node, Worker)]
 
 
-__all__ = ["Recorder", "ScaledLearner", "Scales", "scale_algorithm"]
+__all__ = ["Recorder", "ScaledLearner", "Scales", "replace_in_tree", "scale_algorithm"]
