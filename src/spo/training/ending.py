@@ -70,7 +70,7 @@ def saving_on_failure(
         yield
     except (KeyboardInterrupt, signals.Terminated) as error:
         with listener.postponed():
-            if listener.agreed:
+            if listener.may_stop:  # all processes have the same latest state
                 checkpointer.save_latest()
                 processes.end_together(error)
             sink.message(f"{signals.describe(error)}: {resume}")

@@ -163,8 +163,8 @@ def published(folder: str) -> dict[str, int]:
     return {name.removeprefix(folder): int(value) for name, value in _client().key_value_dir_get(folder)}
 
 
-def give_up_programs() -> None:
-    """Starts anew to count exchanges: the processes have given up their programs at different places."""
+def restart_exchanges() -> None:
+    """Counts exchanges from 0 again, under another name. Processes that stop early are at different places."""
     _exchanges["folder"], _exchanges["count"] = "spo/end", 0
 
 
