@@ -22,7 +22,7 @@ from cli.command import spo_command
 from spo import presets
 from spo.cli import main, saved
 from spo.environments import rendering
-from spo.reports.runs import with_checksum
+from spo.reports.run_files import with_checksum
 from spo.training import evaluation, exports, library, loop, processes
 from spo.training.experiment import EvaluationConfig, to_json
 from spo.training.run_folder import RunFolder
