@@ -238,7 +238,10 @@ def update_scales(scales: Scales, rollout: Scales) -> Scales:
 def discounted_returns(
     gamma: Float[Array, ""], last: Float[Array, " E"], rewards: Float[Array, "T E"], ended: Bool[Array, "T E"]
 ) -> tuple[Float[Array, " E"], Float[Array, "T E"]]:
-    """G_t = r_t + γ G_{t-1}, with G = 0 after the end of an episode. Returns the last G to go on from, and all."""
+    """G_t = r_t + γ G_{t-1}, with G = 0 after the end of an episode.
+
+    Returns the last G, from which the next rollout continues, and all of them.
+    """
 
     def include_step(
         previous: Float[Array, " E"], now: tuple[Float[Array, " E"], Bool[Array, " E"]]
