@@ -48,12 +48,12 @@ class Agreement:
         self.listener = listener
         self._folder = f"spo/stop/{next(_numbers)}/"
         self._closed = threading.Event()
-        # Both threads use what follows, and hold `_changed` while they do.
+        # The main thread and the watching one use what follows, and hold `_changed` meanwhile.
         self._changed = threading.Condition()
         self._iteration = iteration  # of the latest complete state, or of the one that is being saved
         self._is_saving = False  # inside of `completing`
-        self._published = False  # `_iteration` is known to all processes, which wait for the others' (step 2)
-        self._target: int | None = None  # the iteration at which all stop (step 3); only if `_published`
+        self._published = False  # an iteration of this process (step 2)
+        self._target: int | None = None  # iteration at which all stop (step 3); None while not `_published`
         if jax.process_count() > 1:
             threading.Thread(target=self._watch, daemon=True).start()
 
