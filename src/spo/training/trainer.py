@@ -256,7 +256,7 @@ class Counts(NamedTuple):
     """Numbers of episodes of an evaluation, by kind of actions. The other kind comes last."""
 
     configured: int  # as `evaluation.greedy` says
-    other: int
+    other: int  # the other kind: greedy if those are drawn, and drawn if those are greedy
 
 
 def jit_evaluate(algorithm: Algorithm, environment: Environment, mesh: Mesh, num_seeds: int) -> Any:
