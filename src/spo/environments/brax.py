@@ -76,7 +76,7 @@ def physics_of(name: str) -> str:
 def why_not_fused(name: str) -> str | None:
     """Reason why an environment has no fused physics with its default options. None if it has."""
     if name not in names():
-        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
+        raise unknown_name("Brax", "brax", name, names())
     return _NOT_FUSED.get(name)
 
 
@@ -162,7 +162,7 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     if name in _UNSUPPORTED:
         raise ValueError(f"Brax's {name!r} is not supported: {_UNSUPPORTED[name]}.")
     if name not in names():
-        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
+        raise unknown_name("Brax", "brax", name, names())
     if backend not in BACKENDS:
         raise ValueError(f"Brax has no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     constructors = (brax_envs._envs[name], brax_envs.PipelineEnv)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32, UInt8
 
+from spo.environments.wrappers import check_time_limit
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Starts, Task, TimeStep
 
 FLOOR, WALL, TARGET, AGENT, BOX, AGENT_ON_TARGET, BOX_ON_TARGET = range(7)
@@ -83,8 +84,7 @@ def make_sokoban(
     """Makes one environment. Arguments are those of `sokoban`."""
     levels = np.asarray(levels)
     check_levels(levels)
-    if time_limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+    check_time_limit(time_limit)
     num_levels, size, _ = levels.shape
     # A JAX array, which the compiler takes as an argument. A NumPy array would be a constant of 90 MB in the program.
     device_levels = jnp.asarray(levels)

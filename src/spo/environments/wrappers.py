@@ -25,10 +25,15 @@ class EpisodeLimitState(NamedTuple):
     steps: Integer[Array, ""]  # since the reset
 
 
+def check_time_limit(limit: int) -> None:
+    """Raises ValueError if episodes would have no step."""
+    if limit < 1:
+        raise ValueError(f"An episode needs at least one step, got time_limit={limit}: give a limit of 1 or more.")
+
+
 def episode_limit(env: Environment, limit: int) -> Environment:
     """Truncates episodes after `limit` steps. A step that terminates is not also truncated."""
-    if limit < 1:
-        raise ValueError(f"An episode needs at least one step, got limit={limit}: give a limit of 1 or more.")
+    check_time_limit(limit)
 
     def begin(inner: State, timestep: TimeStep) -> tuple[EpisodeLimitState, TimeStep]:
         return EpisodeLimitState(inner, jnp.zeros((), jnp.int32)), timestep
@@ -113,4 +118,4 @@ def _restart_where(
     return restart
 
 
-__all__ = ["AutoResetStep", "EpisodeLimitState", "auto_reset", "episode_limit"]
+__all__ = ["AutoResetStep", "EpisodeLimitState", "auto_reset", "check_time_limit", "episode_limit"]
