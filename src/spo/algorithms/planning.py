@@ -13,6 +13,7 @@ from spo.checks import Fraction, LoopLength, Multiplicity, PositiveFloat, Positi
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
+from spo.search.base import AnyModel
 from spo.types import (
     Action,
     Array,
@@ -151,7 +152,7 @@ def plan(
     network: ActorCritic,
     search_fn: Callable[..., search.SearchOutput],
     gamma: float,
-    over_chance: Callable[[ModelFn], ModelFn | search.BatchedModel],
+    over_chance: Callable[[ModelFn], AnyModel],
     exploration_weight: float,
     with_ancestry: bool = False,
 ) -> tuple[Root, search.SearchOutput]:
@@ -212,7 +213,7 @@ def make_search(
     )
 
 
-def make_over_chance(config: SearchConfig) -> Callable[[ModelFn], ModelFn | search.BatchedModel]:
+def make_over_chance(config: SearchConfig) -> Callable[[ModelFn], AnyModel]:
     """Returns the function that makes a model score its steps by means over chance. By default it changes nothing."""
     over_outcomes = search.chance.shared if config.weighting == "shared_advantage" else search.chance.sampled
     return functools.partial(over_outcomes, num_outcomes=config.num_outcomes)

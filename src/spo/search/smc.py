@@ -16,7 +16,7 @@ are its first actions a_t. "Departure N" is row N of docs/departures.md.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ from spo.distributions import Distribution
 from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
-    ModelFn,
+    AnyModel,
+    BatchedModel,
     ModelOutput,
     Node,
     Particles,
@@ -58,7 +59,7 @@ from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 def search(
     key: PRNGKey,
     root: Root,
-    model_fn: "ModelFn | BatchedModel",
+    model_fn: AnyModel,
     *,
     num_particles: int,
     horizon: int,
@@ -130,12 +131,6 @@ def search(
     loop, records = _run_depths(step_keys, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
     return read_out(key_action, loop, records, samples, functions, horizon)  # lines 13 and 14
-
-
-class BatchedModel(NamedTuple):
-    """A model that steps all particles itself: one key, states and actions with leading axes [B, N]."""
-
-    step: Callable[[PRNGKey, Any, Action], ModelOutput]
 
 
 # --- The root: N particles and their first actions (Algorithm 1, lines 1, 2 and 4) ------------------------------------
@@ -449,7 +444,7 @@ def _temperature_fn(
 
 
 # --- Small tools ------------------------------------------------------------------------------------------------------
-def _over_roots_and_particles(model_fn: ModelFn | BatchedModel) -> Callable[[PRNGKey, Any, Action], ModelOutput]:
+def _over_roots_and_particles(model_fn: AnyModel) -> Callable[[PRNGKey, Any, Action], ModelOutput]:
     if isinstance(model_fn, BatchedModel):
         return model_fn.step
 
