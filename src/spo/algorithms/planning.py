@@ -265,7 +265,7 @@ def environment_model(
         with jax.named_scope("simulate"):
             state, timestep = environment.step(key, state, network.distribution.to_environment(action))
         with jax.named_scope("network"):
-            prior, value = network.in_turn(params, timestep.observation, timestep.action_mask)
+            prior, value = network.actor_then_critic(params, timestep.observation, timestep.action_mask)
         return ModelOutput(
             state=state,
             prior=prior,

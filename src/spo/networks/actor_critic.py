@@ -36,7 +36,9 @@ def make_network(
         policy_head = GaussianHead(action_spec.size, *layers, dtype=architecture.dtype)
         distribution = tanh_gaussian(action_spec.low, action_spec.high)
     combine = shared_torso if architecture.share_torso else separate_torsos
-    return combine(architecture.torso, policy_head, value_head, distribution).after(architecture.preprocess)
+    return combine(architecture.torso, policy_head, value_head, distribution).with_preprocessing(
+        architecture.preprocess
+    )
 
 
 def evaluate_both_ends(

@@ -7,13 +7,13 @@ from spo.keys import numbered_keys
 from spo.search import diagnostics, readouts, weighting
 from spo.search.base import Ancestry, Diagnostics, Particles, ReadoutInputs, RootSamples, SearchOutput
 from spo.search.batches import nan_unless, normalise, take
-from spo.search.state import Functions, Loop, Record
+from spo.search.state import DepthRecord, Functions, Loop
 from spo.trees import select
 from spo.types import Action, Array, Bool, Float, PRNGKey
 
 
 def read_out(
-    key: PRNGKey, loop: Loop, records: Record, samples: RootSamples, functions: Functions, horizon: int
+    key: PRNGKey, loop: Loop, records: DepthRecord, samples: RootSamples, functions: Functions, horizon: int
 ) -> SearchOutput:
     """Estimates the improved policy from the particles and draws an action from it (Algorithm 2, line 10).
 
@@ -67,7 +67,7 @@ def _mean_return(particles: Particles, valid: Bool[Array, " B"]) -> Float[Array,
     return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
 
 
-def _diagnostics(records: Record, valid: Bool[Array, " B"]) -> Diagnostics:
+def _diagnostics(records: DepthRecord, valid: Bool[Array, " B"]) -> Diagnostics:
     return Diagnostics(
         ess=records.weights.ess,
         entropy=records.weights.entropy,
@@ -79,7 +79,7 @@ def _diagnostics(records: Record, valid: Bool[Array, " B"]) -> Diagnostics:
     )
 
 
-def _ancestry(records: Record, loop: Loop) -> Ancestry | None:
+def _ancestry(records: DepthRecord, loop: Loop) -> Ancestry | None:
     if records.lineage is None or loop.parent is None:
         return None
     return Ancestry(**records.lineage._asdict(), survivor=loop.parent)

@@ -24,7 +24,7 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
+from spo.keys import join_keys, numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
     AnyModel,
@@ -51,7 +51,7 @@ from spo.search.batches import (
 )
 from spo.search.resampling import Resampling
 from spo.search.results import read_out
-from spo.search.state import Functions, Lineage, Loop, Record, Stepped
+from spo.search.state import DepthRecord, Functions, Lineage, Loop, Stepped
 from spo.trees import select
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 
@@ -125,7 +125,7 @@ def search(
         readout=readout,
     )
     key_root, key_steps, key_resample, key_last, key_action = split_in_one_kernel(key, 5)
-    key_root, step_keys = in_one_array(key_root, jax.random.split(key_steps, (horizon, 2)))
+    key_root, step_keys = join_keys(key_root, jax.random.split(key_steps, (horizon, 2)))
     samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
     loop = _start(root, samples, functions, with_ancestry)
     loop, records = _run_depths(step_keys, key_resample, loop, samples.actions, functions, horizon, unroll)
@@ -207,7 +207,7 @@ def _run_depths(
     functions: Functions,
     horizon: int,
     unroll: int,
-) -> tuple[Loop, Record]:
+) -> tuple[Loop, DepthRecord]:
     """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [H, B].
 
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
@@ -222,7 +222,7 @@ def _run_depths(
     def step(loop: Loop, depth_and_keys: tuple[Array, PRNGKeys]) -> tuple[Loop, Stepped]:
         return _step(*depth_and_keys, loop, root_actions, functions)
 
-    def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
+    def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, DepthRecord]:
         depths, keys, key = inputs
         loop, stepped = jax.lax.scan(step, loop, (depths, keys), unroll=unroll)
         loop, records = _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
@@ -359,10 +359,10 @@ def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) ->
     )
 
 
-def _summarise(stepped: Stepped, loop: Loop) -> Record:
+def _summarise(stepped: Stepped, loop: Loop) -> DepthRecord:
     """Returns the diagnostics [H, B] of the depths since the last resample, in as few kernels as those of one depth."""
     weights = jax.vmap(jax.vmap(diagnostics.summarise_weights))(stepped.log_weights)
-    return Record(
+    return DepthRecord(
         weights=weights,
         num_live=jnp.sum(stepped.live, axis=2),
         num_root_actions=jnp.broadcast_to(loop.num_root_actions, weights.ess.shape),
@@ -374,8 +374,8 @@ def _summarise(stepped: Stepped, loop: Loop) -> Record:
 
 # --- Resampling (Algorithm 1, lines 9 and 10) -------------------------------------------------------------------------
 def _resample(
-    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions
-) -> tuple[Loop, Record]:
+    key: PRNGKey, loop: Loop, records: DepthRecord, root_actions: Action, functions: Functions
+) -> tuple[Loop, DepthRecord]:
     """Resamples the roots that are due (line 9) and starts their weights anew (line 10), both by `Resampling.rule`.
 
     Changes two diagnostics of the last depth in `records`.
@@ -418,8 +418,8 @@ def _resample_particles(
 
 
 def _resample_last(
-    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions, horizon: int
-) -> tuple[Loop, Record]:
+    key: PRNGKey, loop: Loop, records: DepthRecord, root_actions: Action, functions: Functions, horizon: int
+) -> tuple[Loop, DepthRecord]:
     """Resamples after the last depth, if that is asked for (departure 6)."""
     resampling = functions.resampling
     if not resampling.last or resampling.period is None or horizon % resampling.period:

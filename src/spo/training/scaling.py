@@ -298,7 +298,8 @@ def scale_setting(setting: Setting, scales: Scales) -> Setting:
         if isinstance(architecture, Networks):
             q_network = architecture.q_network
             architecture = Networks(
-                architecture.actor_critic.after(preprocess), None if q_network is None else q_network.after(preprocess)
+                architecture.actor_critic.with_preprocessing(preprocess),
+                None if q_network is None else q_network.with_preprocessing(preprocess),
             )
         else:
             assert isinstance(architecture, Architecture)
