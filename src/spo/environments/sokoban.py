@@ -203,11 +203,6 @@ def level_from_text(rows: Sequence[str]) -> UInt8[np.ndarray, "size size"]:
     return np.array([[CELL_CHARACTERS.index(character) for character in row] for row in rows], np.uint8)
 
 
-def level_to_text(level: UInt8[np.ndarray, "size size"]) -> list[str]:
-    """Converts cell codes to rows of the public text format, the inverse of `level_from_text`."""
-    return ["".join(CELL_CHARACTERS[code] for code in row) for row in np.asarray(level).tolist()]
-
-
 def check_levels(levels: UInt8[np.ndarray, "levels size size"]) -> None:
     """Raises ValueError with the first fault of the levels."""
     if levels.ndim != 3 or levels.shape[0] == 0 or levels.shape[1] != levels.shape[2]:
