@@ -91,8 +91,9 @@ def brax(
     """An environment of Brax, such as "ant".
 
     The fused physics is one kernel on a GPU, about twenty times as fast as Brax's, with a fifth of the state. It equals
-    Brax's up to rounding, and is closer to float64 than Brax's own on a GPU, which multiplies in TF32. It is not
-    differentiable. All environments but "pusher" have it (`why_not_fused`).
+    Brax's up to rounding, and is closer to float64 than Brax's own on a GPU, which multiplies in TF32. Forward-mode
+    derivatives exist where XLA computes the physics. The GPU kernel and reverse mode have none. All environments but
+    "pusher" have the fused physics (`why_not_fused`).
 
     Args:
         name: Name of the environment in Brax.

@@ -400,7 +400,7 @@ def _resample(
 
 
 def _keep_invalid(loop: Loop) -> Loop:
-    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser still is."""
+    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser is still NaN."""
     log_weights = loop.particles.log_weights + 0.0 * loop.log_normaliser[:, None]
     return loop._replace(particles=loop.particles._replace(log_weights=log_weights))
 
