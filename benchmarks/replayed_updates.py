@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import optax
 
 from spo import presets
+from spo.algorithms.base import vmap_over
 from spo.algorithms.packing import move_average
 from spo.algorithms.updates import adam, gradient_step, run_updates
 from spo.environments.registry import make
@@ -240,8 +241,8 @@ def floor_of_rollout(chosen: Experiment) -> Callable[[], Any]:
     def advance(num_axes: int, params: Any, carry: Any) -> Any:
         """Evaluates the states and steps each by an action of the policy there."""
         state, observation, summed = carry
-        action, values = over(evaluate, num_axes)(params, observation)
-        state, timestep = over(lambda _, *inputs: environment.step(key, *inputs), num_axes)(params, state, action)
+        action, values = nested(evaluate, num_axes)(params, observation)
+        state, timestep = nested(lambda _, *inputs: environment.step(key, *inputs), num_axes)(params, state, action)
         return state, timestep.observation, summed + values
 
     def search(params: Any, carry: Any) -> Any:
@@ -276,7 +277,16 @@ def make_replay(environment: Environment, config: Any, sequence: tuple[int, ...]
 
 
 def over(function: Callable, num_axes: int) -> Callable:
-    """Returns the function of (params, ...) over leading axes of all arguments but the parameters."""
+    """Returns the function of (params, ...) over leading axes of the other arguments, as updates map it."""
+
+    def batched(params: Any, *arguments: Any) -> Any:
+        return vmap_over(functools.partial(function, params), num_axes)(*arguments)
+
+    return batched
+
+
+def nested(function: Callable, num_axes: int) -> Callable:
+    """Computes `over` by one `jax.vmap` for each axis, as the search maps it."""
 
     def batched(params: Any, *arguments: Any) -> Any:
         mapped = functools.partial(function, params)

@@ -33,7 +33,7 @@ import numpy as np
 
 from spo import presets
 from spo.algorithms.base import Algorithm
-from spo.algorithms.registry import ALGORITHMS
+from spo.algorithms.registry import ALGORITHMS, search_kind
 from spo.training.experiment import Experiment
 from spo.training.trainer import Trainer
 
@@ -147,7 +147,7 @@ class Prepared(NamedTuple):
 def prepare(chosen: Experiment, task: str, options: argparse.Namespace) -> Prepared:
     began = time.perf_counter()
     trainer = Trainer(chosen)
-    in_a_tree = hasattr(chosen.config, "num_simulations")
+    in_a_tree = search_kind(chosen.config) == "tree"
     long = (chosen.algorithm, task) in LONG_ITERATIONS
     num_iterations = 1 if in_a_tree else min(2, options.iterations) if long else options.iterations
     run = trainer.run_fn.lower(trainer.abstract_state, num_iterations).compile(

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
+from spo.keys import join_keys, numbered_keys, split_in_one_kernel
 
 TYPED, RAW, OTHER = jax.random.key(3), jax.random.PRNGKey(3), jax.random.key(3, impl="rbg")
 
@@ -68,6 +68,6 @@ def test_a_split_in_one_kernel_is_a_split(key: jax.Array):
 def test_keys_in_one_array_are_the_same_keys(key: jax.Array):
     one, *_ = keys = jax.random.split(key, 6)
     several = keys.reshape(3, 2, *key.shape)
-    for actual, expected in zip(in_one_array(one, several), (one, several), strict=True):
+    for actual, expected in zip(join_keys(one, several), (one, several), strict=True):
         assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
         assert np.all(actual == expected)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from spo.environments.wrappers import auto_reset
 from spo.keys import numbered_keys
+from spo.trees import select
 from spo.types import (
     DEVICE_AXIS,
     Action,
@@ -77,9 +78,8 @@ def rollout(
     """
     step_and_reset = jax.vmap(auto_reset(environment))
     num_envs = worker.episode_length.shape[0]
-    shapes: list[Any] = []  # of experience and metrics, known once a step is traced
 
-    def step(worker: Worker, inputs: tuple[PRNGKeys, tuple[Array, ...]]) -> tuple[Worker, dict[str, Array]]:
+    def step(worker: Worker, inputs: tuple[PRNGKeys, tuple[Array, ...]]) -> tuple[Worker, tuple[Experience, Metrics]]:
         (key_decide, key_step), noise = inputs
         with jax.named_scope("decide"):
             action, extras, metrics = decide(key_decide, worker.env_state, worker.timestep, *noise)
@@ -104,15 +104,11 @@ def rollout(
             episode_length=jnp.where(reached.ended, 0, episode_length),
         )
         metrics = metrics | _finished_episodes(reached, episode_return, episode_length)
-        results = (experience, {name: _row(metric, num_envs) for name, metric in metrics.items()})
-        results = jax.tree.map(jnp.asarray, results)  # the extras of a user's algorithm may contain plain numbers
-        shapes[:] = [jax.eval_shape(lambda: results)]
-        return worker, stack_alike(results)
+        return worker, (experience, {name: _row(metric, num_envs) for name, metric in metrics.items()})
 
     key, key_steps = jax.random.split(worker.key)
     inputs = (jax.random.split(key_steps, (length, 2)), noise)
-    worker, stacks = jax.lax.scan(step, worker._replace(key=key), inputs)
-    experience, rows = unstack_alike(stacks, shapes[0])
+    worker, (experience, rows) = scan_stacked(step, worker._replace(key=key), inputs)
     if worker.recorder is not None:
         worker = worker._replace(recorder=worker.recorder.include(experience))
     sums = dict(zip(rows, jnp.sum(jnp.stack(list(rows.values())), axis=(1, 2)), strict=True))
@@ -138,6 +134,22 @@ def _finished_episodes(
 def _row(metric: Array, num_envs: int) -> Float[Array, " E"]:
     metric = jnp.asarray(metric, jnp.float32)
     return metric if metric.shape == (num_envs,) else jnp.broadcast_to(jnp.mean(metric), (num_envs,))
+
+
+def scan_stacked(
+    step: Callable[[Any, Any], tuple[Any, PyTree]], carry: Any, inputs: PyTree[Array]
+) -> tuple[Any, PyTree[Array]]:
+    """Computes `jax.lax.scan`. Outputs of one shape and data type are stored by one kernel of a GPU."""
+    shapes: list[Any] = []  # of the outputs of a step, known once it is traced
+
+    def stacked(carry: Any, one: Any) -> tuple[Any, dict[str, Array]]:
+        carry, outputs = step(carry, one)
+        outputs = jax.tree.map(jnp.asarray, outputs)  # they may contain plain numbers
+        shapes[:] = [jax.eval_shape(lambda: outputs)]
+        return carry, stack_alike(outputs)
+
+    carry, stacks = jax.lax.scan(stacked, carry, inputs)
+    return carry, unstack_alike(stacks, shapes[0])
 
 
 def stack_alike(tree: PyTree[Array]) -> dict[str, Array]:
@@ -243,15 +255,12 @@ def continue_episodes(
             jax.random.split(key_step, num_episodes), running.env_state, action
         )
 
-        def unless_ended(new: Array, old: Array) -> Array:
-            return jnp.where(running.ended.reshape(running.ended.shape + (1,) * (new.ndim - 1)), old, new)
-
         episodes = Episodes(
             returns=running.episodes.returns + jnp.where(running.ended, 0.0, timestep.reward),
             lengths=running.episodes.lengths + ~running.ended,
-            metrics=jax.tree.map(unless_ended, timestep.metrics, running.episodes.metrics),
+            metrics=select(running.ended, running.episodes.metrics, timestep.metrics),
         )
-        env_state, timestep = jax.tree.map(unless_ended, (env_state, timestep), (running.env_state, running.timestep))
+        env_state, timestep = select(running.ended, (running.env_state, running.timestep), (env_state, timestep))
         after = RunningEpisodes(key, env_state, timestep, running.ended | timestep.ended, episodes)
         return after, count + 1
 

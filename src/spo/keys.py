@@ -13,7 +13,7 @@ def split_in_one_kernel(key: PRNGKey, shape: int | tuple[int, ...]) -> PRNGKeys:
     return jax.lax.optimization_barrier(jax.random.split(key, shape))
 
 
-def in_one_array(key: PRNGKey, keys: PRNGKeys) -> tuple[PRNGKey, PRNGKeys]:
+def join_keys(key: PRNGKey, keys: PRNGKeys) -> tuple[PRNGKey, PRNGKeys]:
     """Returns its arguments, as parts of one array: draws from them can then share one kernel of a GPU."""
     joined = jax.lax.optimization_barrier(jnp.concatenate([key[None], keys.reshape(-1, *key.shape)]))
     return joined[0], joined[1:].reshape(keys.shape)

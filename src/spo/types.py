@@ -124,7 +124,7 @@ class Environment(NamedTuple):
     #: Starts that a person can choose; None: `reset` draws them.
     starts: Starts | None = None
     #: What a state holds and its observation does not show, in words, such as "the mines". "": nothing. A search steps
-    #: the true state and therefore uses it; a run says so at its start.
+    #: the true state and therefore uses it. The first message of a run names it.
     hidden: str = ""
 
 

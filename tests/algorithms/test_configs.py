@@ -6,6 +6,7 @@ import pytest
 
 from spo import presets
 from spo.algorithms.planning import SearchConfig
+from spo.algorithms.registry import ALGORITHMS, default_config, search_kind
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,10 @@ def test_a_whole_number_is_a_number_too(algorithm: str, settings: dict):
 def test_search_settings_are_refused_under_the_name_of_their_option(settings: dict, message: str):
     with pytest.raises(ValueError, match=message):
         SearchConfig(**settings)
+
+
+def test_the_kind_of_search_follows_from_the_names_of_settings():
+    kinds = {name: search_kind(default_config(name)) for name in ALGORITHMS}
+    trees = dict.fromkeys(("alphazero", "gumbel_alphazero", "sampled_alphazero"), "tree")
+    none = dict.fromkeys(("mpo", "ppo", "vmpo"))
+    assert kinds == trees | none | {"spo": "particles", "smc_ent": "particles"}

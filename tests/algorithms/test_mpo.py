@@ -13,7 +13,7 @@ from algorithms.probes import GAMMA, Probe, check
 from oracles.tiny_answers import tiny_mdp
 from spo import losses
 from spo.algorithms.base import Setting
-from spo.algorithms.mpo import Candidates, MPOConfig, make_mpo, sequence_states
+from spo.algorithms.mpo import MPOConfig, ScoredActions, make_mpo, sequence_states
 from spo.environments.tiny import tabular, tiny
 from spo.networks import make_network, make_q_network, mlp_architecture
 from spo.replay import make_replay
@@ -28,7 +28,7 @@ def test_e_step_over_all_actions_equals_that_over_samples_in_their_proportion():
     """Eight samples in the proportions of the policy. A fourth action is invalid and has the largest Q value."""
     counts, q_values = np.array([1, 5, 2, 0]), np.array([0.3, -1.0, 2.0, 50.0], np.float32)
     with np.errstate(divide="ignore"):
-        every = Candidates(jnp.arange(4), jnp.asarray(np.log(counts / 8), jnp.float32), jnp.asarray(q_values))
+        every = ScoredActions(jnp.arange(4), jnp.asarray(np.log(counts / 8), jnp.float32), jnp.asarray(q_values))
     draws = jnp.asarray(np.repeat(q_values, counts))
     for temperature in (0.05, 0.7, 20.0):
         both = [

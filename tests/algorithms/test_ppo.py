@@ -149,13 +149,13 @@ def test_each_pass_uses_every_step_once_in_a_new_order(num_minibatches: int):
     num_epochs, shape = 3, (6, 4)
     rollout = {"step": np.arange(24).reshape(shape), "twice": 2 * np.arange(24).reshape(shape)}
 
-    def note(seen: tuple[Any, Any], minibatch: dict[str, Any], key: Any) -> Any:
+    def note(seen: tuple[Any, Any], minibatch: dict[str, Any]) -> Any:
         count, order = seen
         assert minibatch["step"].shape == (24 // num_minibatches,)
         order = jax.lax.dynamic_update_slice(order, minibatch["step"], (count * (24 // num_minibatches),))
-        # Leaves of a step stay together, and each update has its own key.
+        # Leaves of a step stay together.
         together = jnp.all(minibatch["twice"] == 2 * minibatch["step"])
-        return (count + 1, order), {"together": together.astype(float), "draw": jax.random.uniform(key)}
+        return (count + 1, order), {"together": together.astype(float)}
 
     start = (jnp.zeros((), int), jnp.zeros(num_epochs * 24, int))
     learn = functools.partial(

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracles.sokoban_text import level_to_text
 from spo.environments.boxoban import (
     DownloadReport,
     PublicFile,
@@ -35,7 +36,7 @@ from spo.environments.boxoban import (
     split_names,
     splits,
 )
-from spo.environments.sokoban import level_from_text, level_to_text
+from spo.environments.sokoban import level_from_text
 
 # --- Generated files --------------------------------------------------------------------------------------------------
 

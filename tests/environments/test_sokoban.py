@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from oracles.sokoban_solver import solve
+from oracles.sokoban_text import level_to_text
 from spo.environments.sokoban import (
     AGENT,
     AGENT_ON_TARGET,
@@ -18,7 +19,6 @@ from spo.environments.sokoban import (
     WALL,
     SokobanState,
     level_from_text,
-    level_to_text,
     make_sokoban,
     render,
     sokoban,

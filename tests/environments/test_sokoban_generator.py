@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oracles.sokoban_solver import solve
+from oracles.sokoban_text import level_to_text
 from spo.environments import sokoban_generator
 from spo.environments.sokoban import (
     AGENT,
@@ -15,7 +16,6 @@ from spo.environments.sokoban import (
     WALL,
     SokobanState,
     check_levels,
-    level_to_text,
     sokoban,
 )
 from spo.environments.sokoban_generator import generate_levels

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oracles.tiny_answers import known_answer, solve, tiny_mdp
+from oracles.tiny_answers import expected_rewards, known_answer, solve, tiny_mdp
 from spo.environments.tiny import TINY_NAMES, tabular, tiny
 from spo.types import DiscreteActions
 
@@ -73,7 +73,7 @@ def enumerate_best(mdp, gamma, state, depth):
     if mdp.terminal[state] or depth == 0:
         return 0.0
     return max(
-        mdp.expected_rewards[state, action]
+        expected_rewards(mdp)[state, action]
         + gamma
         * sum(
             probability * enumerate_best(mdp, gamma, following, depth - 1)

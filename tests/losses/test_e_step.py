@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special
 
-from spo.losses import positive_from_raw, target_weights, temperature_loss, top_half
+from spo.losses import kl_from_prior, positive_from_raw, target_weights, temperature_loss, top_half
 
 ADVANTAGES = np.random.default_rng(5).normal(size=(7, 16)) * np.linspace(0.2, 3.0, 7)[:, None]
 N = 16
@@ -127,6 +127,20 @@ def test_weights_are_a_softmax_and_independent_of_an_offset():
     # η → 0: only the best action. η → ∞: equal weights on samples of the prior.
     np.testing.assert_array_equal(target_weights(advantages, 1e-8), np.eye(N)[np.argmax(advantages)])
     np.testing.assert_allclose(target_weights(advantages, 1e8), 1 / N, rtol=1e-6)
+
+
+def test_the_kl_from_a_prior_is_that_of_scipy():
+    weights, prior = np.random.default_rng(1).dirichlet(np.full(5, 0.5), size=(2, 3, 4))
+    weights[0, 0], prior[0, 0] = [0.5, 0.5, 0, 0, 0], [0.1, 0.4, 0.5, 0, 0]  # 0 · log(0 / p), with p > 0 and p = 0
+    with np.errstate(divide="ignore"):
+        found = kl_from_prior(jnp.asarray(weights, jnp.float32), jnp.asarray(np.log(prior), jnp.float32))
+    np.testing.assert_allclose(found, special.rel_entr(weights, prior).sum(axis=-1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_kl_of_impossible_or_invalid_weights_shows_them():
+    log_prior = jnp.log(jnp.array([0.5, 0.5, 0.0]))
+    assert kl_from_prior(jnp.array([0.5, 0.0, 0.5]), log_prior) == jnp.inf
+    assert jnp.isnan(kl_from_prior(jnp.array([jnp.nan, 0.5, 0.0]), log_prior))
 
 
 @pytest.mark.parametrize("num_states", [2, 7, 8])

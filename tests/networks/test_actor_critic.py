@@ -204,10 +204,10 @@ def test_both_returns_the_outputs_of_actor_and_critic(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_in_turn_returns_the_same(name):
+def test_actor_then_critic_returns_the_same(name):
     network, spec, params = small(name)
     observation = observations(KEY, spec)
-    outputs = (network.in_turn(params, observation, None), network.both(params, observation, None))
+    outputs = (network.actor_then_critic(params, observation, None), network.both(params, observation, None))
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), *outputs)
     assert network.separate == (name in ("brax", "tree"))
 

@@ -303,11 +303,13 @@ def test_a_network_without_values_computes_them_one_by_one():
 def test_preprocessing_is_for_many_actions_too():
     network = make_network(width=16)
     params, (observation, actions) = init(network), inputs(4)
-    doubled = network.after(lambda observation: 2.0 * observation)
+    doubled = network.with_preprocessing(lambda observation: 2.0 * observation)
     wanted = network.values_of(params, 2.0 * observation, actions)
     np.testing.assert_array_equal(doubled.values_of(params, observation, actions), wanted)
     assert not np.array_equal(wanted, network.values_of(params, observation, actions))
     without = network._replace(values=None)
     np.testing.assert_allclose(
-        without.after(lambda observation: 2.0 * observation).values_of(params, observation, actions), wanted, rtol=1e-6
+        without.with_preprocessing(lambda observation: 2.0 * observation).values_of(params, observation, actions),
+        wanted,
+        rtol=1e-6,
     )

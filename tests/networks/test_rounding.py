@@ -32,7 +32,7 @@ def test_a_network_returns_the_same_with_rounded_parameters(name: str, dtype: An
     rounded = round_as_read(network, spec, actions, params)
     observation = jnp.ones(spec.shape, spec.dtype)
     mask = jnp.array([True, True, False, True, True]) if name == "cube" else None
-    for function in (network.both, network.in_turn):
+    for function in (network.both, network.actor_then_critic):
         jax.tree.map(
             np.testing.assert_array_equal, function(rounded, observation, mask), function(params, observation, mask)
         )

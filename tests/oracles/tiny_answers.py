@@ -40,14 +40,21 @@ def solve(mdp: TabularMDP, gamma: float) -> tuple[Float[np.ndarray, " S"], Float
 
     A time limit does not affect them: the value of a truncated episode is that of its continuation.
     """
-    values = np.zeros(len(mdp.terminal))
+    values, rewards = np.zeros(len(mdp.terminal)), expected_rewards(mdp)
     for _ in range(100_000):
-        q_values = np.where(mdp.mask, mdp.expected_rewards + gamma * mdp.transition_probabilities @ values, -np.inf)
+        q_values = np.where(mdp.mask, rewards + gamma * mdp.transition_probabilities @ values, -np.inf)
         new_values = np.where(mdp.terminal, 0.0, q_values.max(axis=1))
         if np.max(np.abs(new_values - values)) <= 1e-13 * max(1.0, np.max(np.abs(new_values))):
             return new_values, q_values
         values = new_values
     raise ValueError(f"Value iteration did not converge with gamma={gamma}: use a smaller gamma.")
+
+
+def expected_rewards(mdp: TabularMDP) -> Float[np.ndarray, "S A"]:
+    """Mean reward of each action, over the states that it leads to."""
+    if mdp.entry_rewards is None:
+        return mdp.rewards
+    return mdp.rewards + np.where(mdp.terminal[:, None], 0.0, mdp.transition_probabilities @ mdp.entry_rewards)
 
 
 def _check_name(name: str) -> None:

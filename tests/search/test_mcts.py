@@ -98,7 +98,7 @@ def search_program(policy: Any, case: Case, **options: Any) -> Any:
             model, key, root, recurrent_fn, case.num_simulations, masks, max_depth=case.max_depth, **options
         )
         tree, summary = output.search_tree, output.search_tree.summary()
-        arrays = {name: getattr(tree, name) for name in (*kernels.CHANGED, "embeddings")}
+        arrays = {name: getattr(tree, name) for name in (*kernels.Changed._fields, "embeddings")}
         of_root = {name: getattr(summary, name) for name in ("visit_counts", "visit_probs", "value", "qvalues")}
         return arrays | of_root | {"action": output.action, "action_weights": output.action_weights}
 

@@ -10,7 +10,7 @@ import pytest
 
 import spo.search
 from spo.search import ModelOutput, Resampling, Root, Step, weighting
-from spo.search.smc import BatchedModel
+from spo.search.base import BatchedModel
 
 RLAX = json.loads((Path(__file__).parents[1] / "oracles" / "rlax_numbers.json").read_text())
 STEP = Step(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams, Architecture, Networks
+from spo.trees import select
 from spo.types import DEVICE_AXIS, Action, Array, Bool, Float, Metrics, PRNGKey, PyTree, Task, TimeStep
 
 
@@ -125,11 +126,7 @@ def select_actions(greedy: Greedy, best: Action, drawn: Action) -> Action:
     """Returns the best actions [B] where `greedy`, else the drawn ones."""
     if isinstance(greedy, bool):
         return best if greedy else drawn
-
-    def select(best: Array, drawn: Array) -> Array:
-        return jnp.where(greedy.reshape(-1, *(1,) * (best.ndim - 1)), best, drawn)
-
-    return jax.tree.map(select, best, drawn)
+    return select(greedy, best, drawn)
 
 
 def policies(network: ActorCritic, params: ActorCriticParams, timestep: TimeStep) -> Any:

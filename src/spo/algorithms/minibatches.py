@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from spo.algorithms.updates import run_updates
 from spo.types import DEVICE_AXIS, Array, Float, Integer, Metrics, PRNGKey, PyTree, Shaped
@@ -35,7 +36,7 @@ def values_over_time(critic: Callable[[Any], Float[Array, ""]], observations: Py
 
 
 def learn_in_minibatches(
-    update: Callable[[Learner, PyTree[Array], PRNGKey], tuple[Learner, Metrics]],
+    update: Callable[[Learner, PyTree[Array]], tuple[Learner, Metrics]],
     learner: Learner,
     rollout: PyTree[Array],
     key: PRNGKey,
@@ -46,25 +47,23 @@ def learn_in_minibatches(
 ) -> tuple[Learner, Metrics]:
     """Makes `num_epochs` passes over a rollout, leaves [T, E, ...], with one update per minibatch.
 
-    Each pass shuffles all steps again, over environments and time. `update(learner, minibatch, key)` returns the
-    learner and metrics; `run_updates` averages the metrics.
+    Each pass shuffles all steps again, over environments and time. `update(learner, minibatch)` returns the learner and
+    metrics; `run_updates` averages the metrics.
     """
     steps = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
     num_steps = jax.tree.leaves(steps)[0].shape[0]
-    key_shuffle, key_updates = jax.random.split(key)
-    update_keys = jax.random.split(key_updates, num_epochs * num_minibatches)
     run = functools.partial(run_updates, skip_nonfinite=skip_nonfinite)
     if num_minibatches == 1:  # one batch of everything needs no order
-        return run(lambda learner, key: update(learner, steps, key), learner, update_keys)
+        return run(lambda learner, _: update(learner, steps), learner, jnp.arange(num_epochs))
 
+    key_shuffle = jax.random.split(key)[0]  # splitting keeps the order of minibatches of earlier versions
     orders = jax.vmap(lambda key: jax.random.permutation(key, num_steps))(jax.random.split(key_shuffle, num_epochs))
     members = orders.reshape(num_epochs * num_minibatches, -1)
 
-    def update_on(learner: Learner, inputs: tuple[Integer[Array, " B"], PRNGKey]) -> tuple[Learner, Metrics]:
-        indices, key = inputs
-        return update(learner, jax.tree.map(lambda x: x[indices], steps), key)
+    def update_on(learner: Learner, indices: Integer[Array, " B"]) -> tuple[Learner, Metrics]:
+        return update(learner, jax.tree.map(lambda x: x[indices], steps))
 
-    return run(update_on, learner, (members, update_keys))
+    return run(update_on, learner, members)
 
 
 # --- Batches over all devices -----------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from spo.algorithms.trust_region import Duals, TrustRegion, TrustRegionConfig, m
 from spo.algorithms.updates import adam, gradient_step, run_updates, total_updates
 from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, PositiveOrInfinite, UnitInterval
 from spo.networks import ActorCritic, ActorCriticParams, QNetwork, make_network, make_q_network
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
@@ -119,7 +120,7 @@ class Decision(NamedTuple):
     log_prob: Float[Array, ""]  # under the policy that took it
 
 
-class Networks(NamedTuple):
+class MPONetworks(NamedTuple):
     """The policy's network and that of Q."""
 
     actor: ActorCritic
@@ -138,7 +139,7 @@ class Networks(NamedTuple):
         return self.q.values_of(params, state.observation, jax.vmap(self.actor.distribution.to_environment)(actions))
 
 
-class Candidates(NamedTuple):
+class ScoredActions(NamedTuple):
     """The actions of one state that the E-step weights: K of them."""
 
     actions: Action  # [K, ...]
@@ -151,17 +152,17 @@ class Candidates(NamedTuple):
         return jnp.sum(jnp.exp(self.log_prior) * self.q_values)
 
 
-#: (params, key, state) -> (policy, candidates) of one state
-CandidatesFn = Callable[[Params, PRNGKey, MaskedObservation], tuple[Any, Candidates]]
+#: (params, key, state) -> (policy, scored actions) of one state
+ScoreActionsFn = Callable[[Params, PRNGKey, MaskedObservation], tuple[Any, ScoredActions]]
 #: (networks, target params, batch [B, T], V of the T + 1 states of each sequence) -> targets for Q [B, T]
-TargetsFn = Callable[[Networks, Params, Experience, Float[Array, "B T+1"]], Float[Array, "B T"]]
+TargetsFn = Callable[[MPONetworks, Params, Experience, Float[Array, "B T+1"]], Float[Array, "B T"]]
 
 
 def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
     """Returns MPO for a task: the functions below with the configuration bound to them."""
     train = setting.task.train
     specs = (train.observation_spec, train.action_spec)
-    networks = Networks(make_network(*specs, setting.architecture), make_q_network(*specs, setting.architecture))
+    networks = MPONetworks(make_network(*specs, setting.architecture), make_q_network(*specs, setting.architecture))
     trust_region = make_trust_region(config, train.action_spec, networks.actor.distribution)
     workers = make_replay_worker(observe_masks(train), setting.num_devices, config, warm_up=True)
     env_steps = config.num_envs * config.rollout_length
@@ -175,11 +176,11 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
     )
     dual_optimiser = adam(config.dual_learning_rate, config.max_grad_norm)
     decide_fn = functools.partial(decide, networks)
-    candidates_fn = functools.partial(evaluate_candidates, networks, config.num_samples)
+    score_actions_fn = functools.partial(score_actions, networks, config.num_samples)
     loss_fn = functools.partial(
         loss,
         networks=networks,
-        candidates_fn=candidates_fn,
+        score_actions_fn=score_actions_fn,
         trust_region=trust_region,
         targets_fn=make_targets(config),
         temperature_kl_bound=config.temperature_kl_bound,
@@ -197,7 +198,7 @@ def make_mpo(setting: Setting, config: MPOConfig) -> Algorithm:
         init=init,
         step=functools.partial(step, workers, decide_fn, update_fn, config.num_updates, setting.skip_nonfinite_updates),
         act=functools.partial(act, networks),
-        value=functools.partial(policy_value, candidates_fn),
+        value=functools.partial(policy_value, score_actions_fn),
         env_steps_per_iteration=env_steps,
         model_steps_per_env_step=0,
         network_evaluations_per_env_step=1,
@@ -227,7 +228,7 @@ def step(
 
 
 def decide(
-    networks: Networks, learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep
+    networks: MPONetworks, learner: Learner, key: PRNGKey, env_state: State, timestep: TimeStep
 ) -> tuple[Action, Decision, Metrics]:
     """Samples actions from the policy; returns them as the environments take them and as they are stored."""
     del env_state  # nothing is simulated
@@ -266,8 +267,8 @@ def loss(
     target_params: Params,
     batch: Experience,
     key: PRNGKey,
-    networks: Networks,
-    candidates_fn: CandidatesFn,
+    networks: MPONetworks,
+    score_actions_fn: ScoreActionsFn,
     trust_region: TrustRegion,
     targets_fn: TargetsFn,
     temperature_kl_bound: float,
@@ -276,37 +277,36 @@ def loss(
     over_batch = functools.partial(vmap_over, num_axes=2)
     states = jax.vmap(sequence_states)(batch.observation, batch.next_observation, batch.terminated)
     keys = jax.random.split(key, (batch.reward.shape[0], batch.reward.shape[1] + 1))
-    old_policy, candidates = over_batch(candidates_fn, in_axes=(None, 0, 0))(target_params, keys, states)
+    old_policy, scored = over_batch(score_actions_fn, in_axes=(None, 0, 0))(target_params, keys, states)
 
     # Critic: values and traces are those of the target networks.
     q_taken = over_batch(networks.q_value, in_axes=(None, 0, 0))
-    targets = targets_fn(networks, target_params, batch, over_batch(lambda c: c.value)(candidates))
+    targets = targets_fn(networks, target_params, batch, over_batch(lambda one: one.value)(scored))
     values = q_taken(params.q, batch.observation, batch.extras.action)
     value_loss = jnp.mean(losses.squared_error(values, targets))
 
     # E-step: the improved policy as weights on actions, and its temperature.
-    states, old_policy, candidates = jax.tree.map(lambda x: x[:, :-1], (states, old_policy, candidates))
+    states, old_policy, scored = jax.tree.map(lambda x: x[:, :-1], (states, old_policy, scored))
     temperature = duals.temperature
-    weights = over_batch(lambda c: losses.target_weights(c.q_values, temperature, c.log_prior))(candidates)
+    weights = over_batch(lambda one: losses.target_weights(one.q_values, temperature, one.log_prior))(scored)
     temperature_losses = over_batch(
-        lambda c: losses.temperature_loss(temperature, c.q_values, temperature_kl_bound, c.log_prior)
+        lambda one: losses.temperature_loss(temperature, one.q_values, temperature_kl_bound, one.log_prior)
     )
-    temperature_loss = jnp.mean(temperature_losses(candidates))
+    temperature_loss = jnp.mean(temperature_losses(scored))
 
     # M-step: maximum likelihood of the weighted actions, inside the trust region.
     policy = over_batch(networks.policy, in_axes=(None, 0))(params.actor, states)
     likelihood = functools.partial(losses.projection_loss, trust_region.projection)
-    policy_loss = jnp.mean(over_batch(likelihood)(old_policy, policy, candidates.actions, weights))
+    policy_loss = jnp.mean(over_batch(likelihood)(old_policy, policy, scored.actions, weights))
     region_loss, region_metrics = trust_region_loss(trust_region, old_policy, policy, duals, num_axes=2)
 
-    # KL(q || π_old), which ε_η bounds.
-    kls = jnp.sum(jnp.where(weights > 0, weights * (jnp.log(weights) - candidates.log_prior), 0.0), axis=-1)
     return policy_loss + value_loss + temperature_loss + region_loss, region_metrics | {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "loss/temperature": temperature_loss,
         "temperature": temperature,
-        "e_step/kl": jnp.mean(kls),
+        # KL(q ‖ π_old), which ε_η bounds.
+        "e_step/kl": jnp.mean(losses.kl_from_prior(weights, scored.log_prior)),
         "policy/entropy": mean_entropy(networks.actor.distribution, policy),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(targets),
@@ -321,7 +321,7 @@ def make_targets(config: MPOConfig) -> TargetsFn:
 
 
 def retrace_targets(
-    networks: Networks,
+    networks: MPONetworks,
     params: Params,
     batch: Experience,
     values: Float[Array, "B T+1"],
@@ -342,7 +342,7 @@ def retrace_targets(
 
 
 def gae_targets(
-    networks: Networks,
+    networks: MPONetworks,
     params: Params,
     batch: Experience,
     values: Float[Array, "B T+1"],
@@ -363,29 +363,28 @@ def sequence_states(seen: PyTree[Array], after: PyTree[Array], terminated: Bool[
     first T states, and the steps need the values of the last T: each state is evaluated once for both. After a
     truncation, the policy is improved in the state where the episode was cut, not in the start that follows.
     """
+    next_seen, after_all_but_last = jax.tree.map(lambda x: x[1:], seen), jax.tree.map(lambda x: x[:-1], after)
+    between = select(terminated[:-1], next_seen, after_all_but_last)
+    return jax.tree.map(
+        lambda seen, between, after: jnp.concatenate([seen[:1], between, after[-1:]]), seen, between, after
+    )
 
-    def join(seen: Array, after: Array) -> Array:
-        over = terminated[:-1].reshape((-1,) + (1,) * (seen.ndim - 1))
-        return jnp.concatenate([seen[:1], jnp.where(over, seen[1:], after[:-1]), after[-1:]])
 
-    return jax.tree.map(join, seen, after)
-
-
-def evaluate_candidates(
-    networks: Networks, num_samples: int, params: Params, key: PRNGKey, state: MaskedObservation
-) -> tuple[Any, Candidates]:
+def score_actions(
+    networks: MPONetworks, num_samples: int, params: Params, key: PRNGKey, state: MaskedObservation
+) -> tuple[Any, ScoredActions]:
     """Returns the policy at a state, and actions there with their Q values: all of them, or samples."""
     policy = networks.policy(params.actor, state)
     if networks.q.all_values is not None:
         q_values = networks.q.all_values(params.q, state.observation)
-        return policy, Candidates(jnp.arange(q_values.shape[0]), jax.nn.log_softmax(policy), q_values)
+        return policy, ScoredActions(jnp.arange(q_values.shape[0]), jax.nn.log_softmax(policy), q_values)
     keys = jax.random.split(key, num_samples)
     actions = jax.vmap(networks.actor.distribution.sample, in_axes=(0, None))(keys, policy)
     q_values = networks.q_values(params.q, state, actions)
-    return policy, Candidates(actions, jnp.full_like(q_values, -math.log(num_samples)), q_values)
+    return policy, ScoredActions(actions, jnp.full_like(q_values, -math.log(num_samples)), q_values)
 
 
-def log_ratios(networks: Networks, params: ActorCriticParams, batch: Experience) -> Float[Array, "B T"]:
+def log_ratios(networks: MPONetworks, params: ActorCriticParams, batch: Experience) -> Float[Array, "B T"]:
     """Returns log π(a|s) − log μ(a|s) of the actions taken, μ being the policy that took them."""
     policy = vmap_over(networks.policy, 2, in_axes=(None, 0))(params, batch.observation)
     log_probs = vmap_over(networks.actor.distribution.log_prob, 2)(policy, batch.extras.action)
@@ -394,7 +393,7 @@ def log_ratios(networks: Networks, params: ActorCriticParams, batch: Experience)
 
 # --- Acting -----------------------------------------------------------------------------------------------------------
 def act(
-    networks: Networks,
+    networks: MPONetworks,
     learner: Learner,
     key: PRNGKey,
     env_state: State,
@@ -408,8 +407,10 @@ def act(
     return act_by_policy(networks.actor, learner.params.actor, key, timestep, greedy=greedy)
 
 
-def policy_value(candidates_fn: CandidatesFn, learner: Learner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
+def policy_value(
+    score_actions_fn: ScoreActionsFn, learner: Learner, key: PRNGKey, timestep: TimeStep
+) -> Float[Array, " B"]:
     """Returns the mean of Q under the policy: exact for discrete actions, else over samples."""
     keys = jax.random.split(key, timestep.reward.shape[0])
-    _, candidates = jax.vmap(functools.partial(candidates_fn, learner.params))(keys, masked_observation(timestep))
-    return jax.vmap(lambda c: c.value)(candidates)
+    _, scored = jax.vmap(functools.partial(score_actions_fn, learner.params))(keys, masked_observation(timestep))
+    return jax.vmap(lambda one: one.value)(scored)

@@ -93,10 +93,10 @@ def normalise(
     """Returns (observation - mean) / standard deviation, clipped to [-clip, clip]. Any number of leading axes.
 
     The divisor is at least 1e-6 (1 + |mean|): a deviation below the rounding error of the mean carries no information.
-    If `cautious`, numbers of size 1 stay nearly as they are, also where they have hardly changed so far: the divisor is
-    at least 1, and means of up to 1 are not subtracted. (If all numbers of the part are smaller than 1, their root mean
-    square takes the place of 1.) Otherwise, where the first states are nearly alike, small differences between them
-    are enlarged, and the states to be found lie far outside of what a network has seen.
+    With `cautious`, size = min(1, √mean(mean² + variance)). The divisor is at least size, and only the part of the mean
+    beyond ±size is subtracted. So numbers of size 1 stay nearly as they are while they have hardly varied. Otherwise,
+    where the first states are nearly alike, small differences between them are enlarged. Later states would then lie
+    far outside of what a network has seen.
     """
 
     def normalise_leaf(

@@ -6,14 +6,14 @@ as it is. Checkpoints and exports contain networks, never vectors. Networks are 
 nothing and pay for the copies.
 """
 
-import itertools
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
-from spo.types import Array, Float, PyTree
+from spo.types import Array, PyTree
 
 
 def uses_vectors() -> bool:
@@ -48,29 +48,15 @@ def unpack(packed: PyTree, like: PyTree) -> PyTree:
     return jax.tree.map(to_network, like, packed, is_leaf=_is_network)
 
 
-def join(tree: PyTree[Array]) -> Float[Array, " P"]:
-    """Returns the numbers of all leaves as one vector, in the narrowest data type that holds them all."""
-    leaves = jax.tree.leaves(tree)
-    return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]) if leaves else jnp.zeros(0)
-
-
-def split_joined(vector: Float[Array, " P"], like: PyTree[Array]) -> PyTree[Array]:
-    """Returns the tree whose numbers `vector` has: the inverse of `join`. `like` gives the shapes and data types."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = itertools.accumulate(leaf.size for leaf in leaves)
-    parts = [
-        vector[end - leaf.size : end].reshape(leaf.shape).astype(leaf.dtype)
-        for leaf, end in zip(leaves, ends, strict=True)
-    ]
-    return jax.tree.unflatten(structure, parts)
-
-
 def in_one_array(tree: PyTree[Array]) -> PyTree[Array]:
     """Returns the same tree, whose numbers a GPU writes to one array before anything reads them.
 
     Norms and moments are computed from that array. Without the barrier, each has its own copy.
     """
-    return split_joined(jax.lax.optimization_barrier(join(tree)), like=tree) if uses_vectors() else tree
+    if not uses_vectors():
+        return tree
+    vector, unravel = ravel_pytree(tree)
+    return unravel(jax.lax.optimization_barrier(vector))
 
 
 def move_average(average: PyTree[Array], params: PyTree[Array], rate: float) -> PyTree[Array]:

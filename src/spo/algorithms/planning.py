@@ -8,11 +8,12 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from spo import search
+from spo import losses, search
 from spo.checks import Fraction, LoopLength, Multiplicity, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from spo.distributions import Distribution
 from spo.networks import ActorCritic, ActorCriticParams
 from spo.search import ModelFn, ModelOutput, Root
+from spo.search.base import AnyModel
 from spo.types import (
     Action,
     Array,
@@ -135,7 +136,7 @@ def make_planner(config: PlanningConfig, environment: Environment, network: Acto
             exploration_weight=exploration_weight,
         ),
         draw_noise=functools.partial(draw_root_noise, num_actions, exploration_weight, config.dirichlet_alpha),
-        weighted_roots=search_config.num_root_candidates is not None or config.correct_root_exploration,
+        weighted_roots=search_config.num_root_candidates is not None or corrects_noise,
     )
 
 
@@ -151,7 +152,7 @@ def plan(
     network: ActorCritic,
     search_fn: Callable[..., search.SearchOutput],
     gamma: float,
-    over_chance: Callable[[ModelFn], ModelFn | search.BatchedModel],
+    over_chance: Callable[[ModelFn], AnyModel],
     exploration_weight: float,
     with_ancestry: bool = False,
 ) -> tuple[Root, search.SearchOutput]:
@@ -166,6 +167,25 @@ def plan(
     return root, search_fn(key, root, model_fn, temperature=temperature, with_ancestry=with_ancestry)
 
 
+#: Functions of the search by the options of `SearchConfig`.
+_SCHEMES = {
+    "multinomial": search.resampling.multinomial,
+    "stratified": search.resampling.stratified,
+    "systematic": search.resampling.systematic,
+    "residual": search.resampling.residual,
+}
+_SCORES = {
+    "advantage": search.weighting.advantage,
+    "q_value": search.weighting.q_value,
+    "shared_advantage": search.weighting.advantage,  # of another model, which shares outcomes: `make_over_chance`
+}
+_READOUTS = {
+    "last": search.readouts.last,
+    "all_depths": search.readouts.all_depths,
+    "mean_returns": search.readouts.mean_returns,
+}
+
+
 def make_search(
     config: SearchConfig, distribution: Distribution, correct_exploration: bool = False
 ) -> Callable[..., search.SearchOutput]:
@@ -175,27 +195,25 @@ def make_search(
         root_fn = search.proposals.without_replacement(config.num_root_candidates, corrected=correct_exploration)
     elif correct_exploration:
         root_fn = search.proposals.corrected_root(distribution)
-    scheme = getattr(search.resampling, config.resampling)  # by default resampling.systematic
     return functools.partial(
         search.search,
         num_particles=config.num_particles,
         horizon=config.horizon,
         resampling=search.Resampling(
             period=config.resample_period,
-            rule=search.resampling.by_weight(scheme),
+            rule=search.resampling.by_weight(_SCHEMES[config.resampling]),
             ess_below=config.ess_threshold,
             last=config.resample_last,
         ),
         distribution=distribution,
-        # By default weighting.advantage. A shared one is the same score with another model (`make_over_chance`).
-        score_fn=getattr(search.weighting, config.weighting.removeprefix("shared_")),
+        score_fn=_SCORES[config.weighting],
         proposal=search.Proposal(root_fn=root_fn),
-        readout=getattr(search.readouts, config.readout),  # by default readouts.last
+        readout=_READOUTS[config.readout],
         unroll=config.unroll,
     )
 
 
-def make_over_chance(config: SearchConfig) -> Callable[[ModelFn], ModelFn | search.BatchedModel]:
+def make_over_chance(config: SearchConfig) -> Callable[[ModelFn], AnyModel]:
     """Returns the function that makes a model score its steps by means over chance. By default it changes nothing."""
     over_outcomes = search.chance.shared if config.weighting == "shared_advantage" else search.chance.sampled
     return functools.partial(over_outcomes, num_outcomes=config.num_outcomes)
@@ -247,7 +265,7 @@ def environment_model(
         with jax.named_scope("simulate"):
             state, timestep = environment.step(key, state, network.distribution.to_environment(action))
         with jax.named_scope("network"):
-            prior, value = network.in_turn(params, timestep.observation, timestep.action_mask)
+            prior, value = network.actor_then_critic(params, timestep.observation, timestep.action_mask)
         return ModelOutput(
             state=state,
             prior=prior,
@@ -294,11 +312,9 @@ def improvement_metrics(
         log_prior = jnp.full_like(output.weights, -jnp.log(output.weights.shape[1]))
     weights = jax.nn.softmax(log_prior + output.temperature_advantages / temperature, axis=1)
     # Of the samples that the temperature is tuned on: the KL divergence that ε_η bounds.
-    kl = jnp.sum(jax.scipy.special.rel_entr(weights, jnp.exp(log_prior)), axis=1)
-    metrics = {"search/kl": kl}
+    metrics = {"search/kl": losses.kl_from_prior(weights, log_prior)}
     if output.action_weights is not None:
         # Of the weights as read out, from the policy without exploration noise.
-        log_policy, q = jax.nn.log_softmax(root.prior), output.action_weights
-        kl = jnp.sum(jnp.where(q > 0, q * (jnp.log(jnp.where(q > 0, q, 1.0)) - log_policy), 0.0), axis=1)
-        metrics["search/kl_to_policy"] = kl
+        log_policy = jax.nn.log_softmax(root.prior)
+        metrics["search/kl_to_policy"] = losses.kl_from_prior(output.action_weights, log_policy)
     return metrics

@@ -251,10 +251,8 @@ def update(
     optimiser: optax.GradientTransformation,
     learner: Learner,
     batch: Sample,
-    key: PRNGKey,
 ) -> tuple[Learner, Metrics]:
     """Takes one gradient step on policy and critic."""
-    del key  # nothing is drawn
     return gradient_step(learner, functools.partial(loss_fn, batch=batch), optimiser)
 
 

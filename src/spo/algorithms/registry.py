@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from spo.algorithms.alphazero import AlphaZeroConfig, GumbelAlphaZeroConfig, make_alphazero, make_gumbel_alphazero
 from spo.algorithms.base import Algorithm
@@ -81,6 +81,17 @@ def default_config(name: str) -> Any:
     return config_type()
 
 
+def search_kind(config: Any) -> Literal["particles", "tree"] | None:
+    """Returns the kind of search of an algorithm, by the names of its settings; None: it does not search.
+
+    An algorithm that searches with particles has `search.num_particles`, and one that searches a tree has
+    `num_simulations`.
+    """
+    if hasattr(getattr(config, "search", None), "num_particles"):
+        return "particles"
+    return "tree" if hasattr(config, "num_simulations") else None
+
+
 def _config_type(name: str, make: Callable[..., Algorithm]) -> type:
     """Returns the annotation of the second parameter of an own algorithm's function."""
     parameters = list(inspect.signature(make).parameters)
@@ -93,4 +104,4 @@ def _config_type(name: str, make: Callable[..., Algorithm]) -> type:
     return hint
 
 
-__all__ = ["ALGORITHMS", "default_config", "find_algorithm", "name_algorithm"]
+__all__ = ["ALGORITHMS", "default_config", "find_algorithm", "name_algorithm", "search_kind"]

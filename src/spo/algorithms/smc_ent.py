@@ -43,6 +43,7 @@ from spo.checks import (
     UnitInterval,
     check_fields,
 )
+from spo.search.results import scale_values
 from spo.types import Action, Array, Environment, Float, Metrics, PRNGKey, PyTree, State, TimeStep
 
 
@@ -344,8 +345,5 @@ def inspect_search(
     states = masked_observation(timestep)
     _, output = plan_fn(learner.params, key, env_state, states, temperature=temperature, with_ancestry=True)
     actions = output.best_action if greedy else output.action
-    scale, ancestry = reward_scale, output.ancestry
-    assert ancestry is not None  # asked for
-    ancestry = ancestry._replace(reward=ancestry.reward / scale, value=ancestry.value / scale)
-    output = output._replace(value=output.value / scale, ancestry=ancestry)
-    return Searched(jax.vmap(soft_q.distribution.to_environment)(actions), output)
+    actions = jax.vmap(soft_q.distribution.to_environment)(actions)
+    return Searched(actions, scale_values(output, 1.0 / reward_scale))

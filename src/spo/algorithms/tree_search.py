@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from spo import losses
 from spo.algorithms.base import Greedy, select_actions
 from spo.search import ModelFn, mcts
 from spo.search.base import Prior
@@ -145,12 +146,10 @@ def _gumbel_scale(greedy: Greedy) -> Any:
 
 def tree_search_metrics(root_value: Float[Array, " B"], output: TreeSearchOutput) -> Metrics:
     """KL divergence of the improved policy from the prior, its entropy, actions tried and gain in value, per root."""
-    weights, taken = output.weights, output.weights > 0
-    log_weights = jnp.log(jnp.where(taken, weights, 1.0))
-    log_prior = jnp.where(taken, jax.nn.log_softmax(output.candidates.log_prior), 0.0)
+    log_prior = jax.nn.log_softmax(output.candidates.log_prior)
     return {
-        "search/kl": jnp.sum(weights * (log_weights - log_prior), axis=1),
-        "search/entropy": -jnp.sum(weights * log_weights, axis=1),
+        "search/kl": losses.kl_from_prior(output.weights, log_prior),
+        "search/entropy": jnp.sum(jax.scipy.special.entr(output.weights), axis=1),
         "search/num_root_actions": jnp.sum(output.visits > 0, axis=1),
         "search/value_gain": output.value - root_value,
     }

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from spo.algorithms.base import Setting
-from spo.algorithms.packing import in_one_array, join, pack, unpack, uses_vectors
+from spo.algorithms.packing import in_one_array, pack, unpack, uses_vectors
 from spo.networks import ActorCriticParams
 from spo.types import DEVICE_AXIS, Array, Float, Metrics, PyTree
 
@@ -72,7 +73,8 @@ def norms_of(groups: tuple[PyTree[Array], ...]) -> Float[Array, " G"]:
     """Returns the L2 norm of each group. A GPU computes one sum over the numbers of all groups faster than several."""
     if not uses_vectors():
         return jnp.stack([optax.tree.norm(group) for group in groups])
-    numbers, bounds = join(groups)[None, :], np.cumsum([0] + [join(group).size for group in groups])[:, None]
+    numbers = ravel_pytree(groups)[0][None, :]
+    bounds = np.cumsum([0] + [sum(leaf.size for leaf in jax.tree.leaves(group)) for group in groups])[:, None]
     index = jnp.arange(numbers.size)[None, :]
     in_group = (bounds[:-1] <= index) & (index < bounds[1:])
     return jnp.sqrt(jnp.sum(jnp.where(in_group, numbers**2, 0.0), axis=1))

@@ -228,10 +228,8 @@ def update(
     dual_optimiser: optax.GradientTransformation,
     learner: Learner,
     batch: Sample,
-    key: PRNGKey,
 ) -> tuple[Learner, Metrics]:
     """Takes one gradient step on critic, policy and duals."""
-    del key  # learning draws no random numbers
     return gradient_step(learner, functools.partial(loss_fn, batch=batch), optimiser, dual_optimiser)
 
 
@@ -270,7 +268,7 @@ def loss(
         "loss/temperature": temperature_loss,
         "temperature": temperature,
         # KL divergence of these weights from equal ones, which ε_η bounds.
-        "e_step/kl": jnp.sum(jax.scipy.special.xlogy(best_weights, best_weights * best_weights.shape[0])),
+        "e_step/kl": losses.kl_from_prior(best_weights, jnp.full_like(best_weights, -jnp.log(best_weights.shape[0]))),
         "policy/entropy": jnp.mean(jax.vmap(network.distribution.entropy)(policy)),
         "value/mean": jnp.mean(values),
         "value/target": jnp.mean(batch.target),

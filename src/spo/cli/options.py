@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from spo.algorithms.planning import SearchConfig
-from spo.algorithms.registry import ALGORITHMS
+from spo.algorithms.registry import ALGORITHMS, search_kind
 from spo.checks import NonNegativeFloat, PositiveInt, check_fields
 from spo.cli.parsing import parse
 from spo.cli.task_options import chosen_task_options, make_task_options, split_other_task_options
@@ -239,11 +239,12 @@ def parse_saved_run_options(
 
 
 def _make_budget(config: Any, policy_only: bool) -> NoBudget | SearchBudget | TreeSearchBudget:
-    if hasattr(config, "search"):
-        return SearchBudget(config.search, policy_only)
-    if hasattr(config, "num_simulations"):
+    kind = search_kind(config)
+    if kind is None:
+        return NoBudget()
+    if kind == "tree":
         return TreeSearchBudget(config.num_simulations, policy_only)
-    return NoBudget()
+    return SearchBudget(config.search, policy_only)
 
 
 def to_evaluated(experiment: Experiment, chosen: SavedRunOptions, other_task_options: dict[str, Any]) -> Experiment:

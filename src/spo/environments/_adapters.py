@@ -100,16 +100,17 @@ def check_options(owner: str, given: Collection[str], allowed: Iterable[str]) ->
         raise ValueError(f"{owner} has no option {', '.join(map(repr, unknown))}: {takes}.")
 
 
-def unknown_name(library: str, name: str, known: Iterable[str]) -> ValueError:
-    """Returns the error for a name, with its family, that a library does not have. It names the closest ones.
+def unknown_name(library: str, family: str, name: str, known: Iterable[str]) -> ValueError:
+    """Returns the error for a name that a library does not have. It names the closest ones.
 
     Args:
       library: title of the library.
-      name: the unknown name, such as "jumanji/snakes".
-      known: names of the library, with their family.
+      family: family of its environments, such as "jumanji".
+      name: the unknown name, such as "snakes".
+      known: names of the library, without the family.
     """
-    member = name.partition("/")[2]
-    return ValueError(f"{library} has no environment {member!r}. {suggest_environments(name, known)}")
+    closest = suggest_environments(f"{family}/{name}", [f"{family}/{one}" for one in known])
+    return ValueError(f"{library} has no environment {name!r}. {closest}")
 
 
 def jit_foreign(function: Callable[..., Any]) -> Callable[..., Any]:

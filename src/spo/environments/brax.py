@@ -76,7 +76,7 @@ def physics_of(name: str) -> str:
 def why_not_fused(name: str) -> str | None:
     """Reason why an environment has no fused physics with its default options. None if it has."""
     if name not in names():
-        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
+        raise unknown_name("Brax", "brax", name, names())
     return _NOT_FUSED.get(name)
 
 
@@ -91,8 +91,9 @@ def brax(
     """An environment of Brax, such as "ant".
 
     The fused physics is one kernel on a GPU, about twenty times as fast as Brax's, with a fifth of the state. It equals
-    Brax's up to rounding, and is closer to float64 than Brax's own on a GPU, which multiplies in TF32. It is not
-    differentiable. All environments but "pusher" have it (`why_not_fused`).
+    Brax's up to rounding, and is closer to float64 than Brax's own on a GPU, which multiplies in TF32. Forward-mode
+    derivatives exist where XLA computes the physics. The GPU kernel and reverse mode have none. All environments but
+    "pusher" have the fused physics (`why_not_fused`).
 
     Args:
         name: Name of the environment in Brax.
@@ -162,7 +163,7 @@ def _build(name: str, backend: str, options: Mapping[str, Any]) -> Any:
     if name in _UNSUPPORTED:
         raise ValueError(f"Brax's {name!r} is not supported: {_UNSUPPORTED[name]}.")
     if name not in names():
-        raise unknown_name("Brax", f"brax/{name}", [f"brax/{known}" for known in names()])
+        raise unknown_name("Brax", "brax", name, names())
     if backend not in BACKENDS:
         raise ValueError(f"Brax has no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     constructors = (brax_envs._envs[name], brax_envs.PipelineEnv)

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.environments.wrappers import check_time_limit
 from spo.host import abstract_key
 from spo.types import Array, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
@@ -105,13 +106,12 @@ def time_limit(name: str) -> int:
 def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[Any, Any, int]:
     """Returns the environment, its parameters without a time limit, and the time limit."""
     if name not in names():
-        raise unknown_name("Craftax", f"craftax/{name}", [f"craftax/{known}" for known in names()])
+        raise unknown_name("Craftax", "craftax", name, names())
     env = require("craftax.craftax_env", extra="craftax").make_craftax_env_from_name(_NAMES[name], auto_reset=False)
     params = env.default_params
     check_options(f"craftax/{name}", options, {*params.__dataclass_fields__, "time_limit"} - {"max_timesteps"})
     limit = int(params.max_timesteps) if time_limit is None else time_limit
-    if limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={limit}: use 1 or more.")
+    check_time_limit(limit)
     return env, params.replace(**options, max_timesteps=_NO_LIMIT), limit
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.environments.wrappers import check_time_limit
 from spo.host import abstract_key
 from spo.installation import install_hint
 from spo.types import (
@@ -108,7 +109,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     package = require("gymnax", extra="gymnax")
     registration = require("gymnax.registration", extra="gymnax")
     if name not in names():
-        raise unknown_name("gymnax", f"gymnax/{name}", [f"gymnax/{known}" for known in names()])
+        raise unknown_name("gymnax", "gymnax", name, names())
     env, params = package.make(name)
     if not hasattr(env, "is_truncated"):
         raise ImportError(f"gymnax before 1.0 mixes time limits and ends: {install_hint('gymnax')} installs 1.0.")
@@ -118,8 +119,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     env, params = package.make(name, **{key: options[key] for key in options if key in constructor_options})
     changed = {key: options[key] for key in options if key in fields - constructor_options}
     if time_limit is not None:
-        if time_limit < 1:
-            raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+        check_time_limit(time_limit)
         changed["max_steps_in_episode"] = time_limit
     return env, params.replace(**changed)
 

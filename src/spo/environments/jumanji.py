@@ -144,7 +144,7 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     registration = require("jumanji.registration", extra="envs")
     registered = _registered()
     if name not in registered:
-        raise unknown_name("Jumanji", f"jumanji/{name}", [f"jumanji/{known}" for known in names()])
+        raise unknown_name("Jumanji", "jumanji", name, names())
     spec = registration._REGISTRY[registered[name]]
     constructor = registration.load(spec.entry_point)
     allowed = set(inspect.signature(constructor).parameters) | {"time_limit_is_termination"}

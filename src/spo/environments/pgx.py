@@ -95,7 +95,7 @@ def _all_names() -> tuple[str, ...]:
 
 def _build(name: str, options: dict[str, Any]) -> Any:
     if name not in _all_names():
-        raise unknown_name("Pgx", f"pgx/{name}", [f"pgx/{known}" for known in names()])
+        raise unknown_name("Pgx", "pgx", name, names())
     game = require("pgx", extra="pgx").make(name)
     if game.num_players != 1:
         raise ValueError(

@@ -30,7 +30,7 @@ from spo.environments._adapters import (
     unknown_name,
 )
 from spo.environments._mujoco_drawing import draw
-from spo.environments.wrappers import episode_limit
+from spo.environments.wrappers import check_time_limit, episode_limit
 from spo.host import abstract_key, on_host
 from spo.types import Array, ContinuousActions, Environment, Float, PRNGKey, Task, TimeStep
 
@@ -124,7 +124,7 @@ def _check_name(name: str) -> None:
             f"playground/{name} is a robot, whose model Playground downloads: supported are the tasks of the DeepMind "
             "Control Suite, which `spo envs playground` lists."
         )
-    raise unknown_name("MuJoCo Playground", f"playground/{name}", [f"playground/{known}" for known in names()])
+    raise unknown_name("MuJoCo Playground", "playground", name, names())
 
 
 def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[Any, int]:
@@ -134,8 +134,7 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     fixed = {"impl", "episode_length", "action_repeat", "vision", "vision_config"}
     check_options(f"playground/{name}", options, {*config.keys(), "time_limit"} - fixed)
     limit = int(config.episode_length) if time_limit is None else time_limit
-    if limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={limit}: use 1 or more.")
+    check_time_limit(limit)
     with (
         mujoco_warnings_to_log(),
         output_to_log(_MODULE),

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Int8, Int32, UInt8
 
+from spo.environments.wrappers import check_time_limit
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Starts, Task, TimeStep
 
 NUM_FACES = 6
@@ -174,8 +175,7 @@ def _check_sizes(size: int, time_limit: int, min_scrambles: int, max_scrambles: 
         raise ValueError(f"A cube has at least 2 cubies to an edge, got size={size}: use size=2 or more.")
     if size > MAX_SIZE:
         raise ValueError(f"A cube has at most {MAX_SIZE} cubies to an edge, got size={size}: use a smaller one.")
-    if time_limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+    check_time_limit(time_limit)
     if not 0 <= min_scrambles <= max_scrambles:
         raise ValueError(
             "The number of scrambles is drawn from [min_scrambles, max_scrambles] and cannot be negative, got "

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32, UInt8
 
+from spo.environments.wrappers import check_time_limit
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, Starts, Task, TimeStep
 
 FLOOR, WALL, TARGET, AGENT, BOX, AGENT_ON_TARGET, BOX_ON_TARGET = range(7)
@@ -83,8 +84,7 @@ def make_sokoban(
     """Makes one environment. Arguments are those of `sokoban`."""
     levels = np.asarray(levels)
     check_levels(levels)
-    if time_limit < 1:
-        raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+    check_time_limit(time_limit)
     num_levels, size, _ = levels.shape
     # A JAX array, which the compiler takes as an argument. A NumPy array would be a constant of 90 MB in the program.
     device_levels = jnp.asarray(levels)
@@ -201,11 +201,6 @@ def level_from_text(rows: Sequence[str]) -> UInt8[np.ndarray, "size size"]:
     if unknown:
         raise ValueError(f"A level is written with the characters {CELL_CHARACTERS!r}: replace {unknown}.")
     return np.array([[CELL_CHARACTERS.index(character) for character in row] for row in rows], np.uint8)
-
-
-def level_to_text(level: UInt8[np.ndarray, "size size"]) -> list[str]:
-    """Converts cell codes to rows of the public text format, the inverse of `level_from_text`."""
-    return ["".join(CELL_CHARACTERS[code] for code in row) for row in np.asarray(level).tolist()]
 
 
 def check_levels(levels: UInt8[np.ndarray, "levels size size"]) -> None:

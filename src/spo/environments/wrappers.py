@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from spo.trees import select
 from spo.types import Action, Array, Bool, Environment, Integer, PRNGKey, PyTree, Shaped, State, TimeStep
 
 # --- Time limit ------------------------------------------------------------------------------------------------------
@@ -24,10 +25,15 @@ class EpisodeLimitState(NamedTuple):
     steps: Integer[Array, ""]  # since the reset
 
 
+def check_time_limit(limit: int) -> None:
+    """Raises ValueError if episodes would have no step."""
+    if limit < 1:
+        raise ValueError(f"An episode needs at least one step, got time_limit={limit}: give a limit of 1 or more.")
+
+
 def episode_limit(env: Environment, limit: int) -> Environment:
     """Truncates episodes after `limit` steps. A step that terminates is not also truncated."""
-    if limit < 1:
-        raise ValueError(f"An episode needs at least one step, got limit={limit}: give a limit of 1 or more.")
+    check_time_limit(limit)
 
     def begin(inner: State, timestep: TimeStep) -> tuple[EpisodeLimitState, TimeStep]:
         return EpisodeLimitState(inner, jnp.zeros((), jnp.int32)), timestep
@@ -95,14 +101,11 @@ def _restart_where(
 
     @custom_vmap
     def restart(ended: Bool[Array, "*batch"], keys: Any, current: PyTree) -> PyTree:
-        def select(fresh: Shaped[Array, "..."], old: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-            return jnp.where(ended.reshape(ended.shape + (1,) * (old.ndim - ended.ndim)), fresh, old)
-
         if always:
-            return jax.tree.map(select, reset(keys), current)
+            return select(ended, reset(keys), current)
         # The select is inside the branch: even a constant of `reset` then has the type of the value it replaces, as
         # `shard_map` requires of a `cond`.
-        return jax.lax.cond(jnp.any(ended), lambda: jax.tree.map(select, reset(keys), current), lambda: current)
+        return jax.lax.cond(jnp.any(ended), lambda: select(ended, reset(keys), current), lambda: current)
 
     @restart.def_vmap
     def restart_batch(axis_size: int, in_batched: list, *arguments: PyTree) -> tuple[PyTree, PyTree]:
@@ -115,4 +118,4 @@ def _restart_where(
     return restart
 
 
-__all__ = ["AutoResetStep", "EpisodeLimitState", "auto_reset", "episode_limit"]
+__all__ = ["AutoResetStep", "EpisodeLimitState", "auto_reset", "check_time_limit", "episode_limit"]

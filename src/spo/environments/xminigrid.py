@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from spo.environments._adapters import cast_like, check_options, jit_foreign, require, specs_of, unknown_name
+from spo.environments.wrappers import check_time_limit
 from spo.host import abstract_key
 from spo.types import Array, Bool, DiscreteActions, Environment, Integer, PRNGKey, State, Task, TimeStep
 
@@ -125,13 +126,12 @@ def _build(name: str, time_limit: int | None, options: dict[str, Any]) -> tuple[
     if name == _WITHOUT_GOAL:
         raise ValueError(f"xminigrid/{name} has no goal and no reward: choose another one, `spo envs` lists them.")
     if name not in names():
-        raise unknown_name("XLand-MiniGrid", f"xminigrid/{name}", [f"xminigrid/{known}" for known in names()])
+        raise unknown_name("XLand-MiniGrid", "xminigrid", name, names())
     env, params = package.make(name)
     fields = set(params.__dataclass_fields__) - {"max_steps", "render_mode", "ruleset", "grid_type"}
     check_options(f"xminigrid/{name}", options, {*fields, "time_limit", "benchmark", "ruleset"})
     if time_limit is not None:
-        if time_limit < 1:
-            raise ValueError(f"An episode needs at least one step, got time_limit={time_limit}: use 1 or more.")
+        check_time_limit(time_limit)
         options = {**options, "max_steps": time_limit}
     return env, params.replace(**options)
 

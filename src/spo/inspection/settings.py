@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from spo.algorithms.planning import SearchConfig
+from spo.algorithms.registry import search_kind
 from spo.checks import shorten
 from spo.training.experiment import Experiment
 
@@ -63,13 +64,14 @@ def own_settings(experiment: Experiment) -> dict[str, Any]:
     """Returns the settings that the run itself evaluates with. Their names depend on the kind of search."""
     config, evaluation = experiment.config, experiment.evaluation
     settings: dict[str, Any] = {"greedy": evaluation.greedy}
-    if not _searches(config):
+    kind = search_kind(config)
+    if kind is None:
         return settings
     settings["use_search"] = evaluation.use_search
-    if hasattr(config, "search"):
-        names = [f.name for f in dataclasses.fields(config.search) if f.name in LABELS and f.name != "temperature"]
-        return settings | {name: getattr(config.search, name) for name in names} | {"temperature": None}
-    return settings | {"num_simulations": config.num_simulations}
+    if kind == "tree":
+        return settings | {"num_simulations": config.num_simulations}
+    names = [f.name for f in dataclasses.fields(config.search) if f.name in LABELS and f.name != "temperature"]
+    return settings | {name: getattr(config.search, name) for name in names} | {"temperature": None}
 
 
 def make_controls(experiment: Experiment) -> tuple[Control, ...]:
@@ -96,17 +98,14 @@ def check_settings(experiment: Experiment, given: Any) -> dict[str, Any]:
 def apply_settings(experiment: Experiment, settings: Settings) -> Experiment:
     """Returns the experiment with the settings of its search. The temperature is an argument of the program."""
     config = experiment.config
-    if "num_simulations" in settings:
+    kind = search_kind(config)
+    if kind == "tree":
         config = dataclasses.replace(config, num_simulations=settings["num_simulations"])
-    elif "num_particles" in settings:
+    elif kind == "particles":
         names = {f.name for f in dataclasses.fields(config.search)} & settings.keys() - {"temperature"}
         search = dataclasses.replace(config.search, **{name: settings[name] for name in names})
         config = dataclasses.replace(config, search=search)
     return dataclasses.replace(experiment, config=config)
-
-
-def _searches(config: Any) -> bool:
-    return hasattr(config, "search") or hasattr(config, "num_simulations")
 
 
 def _control(name: str, own: Any) -> Control:

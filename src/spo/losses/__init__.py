@@ -16,7 +16,7 @@ policy are stopped inside; so are those of the dual in a policy's loss, and of t
 """
 
 from spo.losses.duals import positive_from_raw, raw_from_positive
-from spo.losses.e_step import target_weights, temperature_loss, top_half
+from spo.losses.e_step import kl_from_prior, target_weights, temperature_loss, top_half
 from spo.losses.m_step import (
     Projection,
     TrustRegionLosses,
@@ -39,6 +39,7 @@ __all__ = [
     "decoupled_projection",
     "entropy_temperature_loss",
     "huber",
+    "kl_from_prior",
     "positive_from_raw",
     "projection_loss",
     "raw_from_positive",

@@ -53,6 +53,13 @@ def temperature_loss(
     return constant * (kl_bound + log_mean) + best + slope * (temperature - constant)
 
 
+def kl_from_prior(weights: Float[Array, "*batch N"], log_prior: Float[Array, "*batch N"]) -> Float[Array, "*batch"]:
+    """KL(q ‖ p) = Σ_n q_n (log q_n − log p_n). A weight of 0 adds nothing, even where p_n is 0. NaN stays NaN."""
+    nothing = weights == 0
+    terms = weights * (jnp.log(jnp.where(nothing, 1.0, weights)) - log_prior)
+    return jnp.sum(jnp.where(nothing, 0.0, terms), axis=-1)
+
+
 def _log_prior(advantages: Float[Array, " N"], log_prior: Float[Array, " N"] | None) -> Float[Array, " N"]:
     return jnp.full(advantages.shape, -jnp.log(advantages.shape[0])) if log_prior is None else log_prior
 

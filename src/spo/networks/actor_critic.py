@@ -13,28 +13,49 @@ from spo.networks.heads import CategoricalHead, GaussianHead, ValueHead
 from spo.types import ActionSpec, Array, DiscreteActions, Float, Observation, PRNGKey, PyTree
 
 
-def blank(spec: ObservationSpec) -> Observation:
-    """Returns an observation of zeros: an example input for the initialisation of a module."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+def make_network(
+    observation_spec: ObservationSpec,
+    action_spec: ActionSpec,
+    architecture: Architecture | Networks | None = None,
+) -> ActorCritic:
+    """Returns an actor and a critic. Without `architecture`, it is the paper's for that kind of observation.
+
+    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds. `Networks`
+    are returned as they are.
+    """
+    if isinstance(architecture, Networks):
+        return architecture.actor_critic
+    architecture = paper_architecture(observation_spec) if architecture is None else architecture
+    layers = (architecture.head_sizes, architecture.head_activation)
+    value_head = ValueHead(*layers, dtype=architecture.dtype, gain=architecture.value_gain)
+    policy_head: nn.Module
+    if isinstance(action_spec, DiscreteActions):
+        policy_head = CategoricalHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
+        distribution = categorical
+    else:
+        policy_head = GaussianHead(action_spec.size, *layers, dtype=architecture.dtype)
+        distribution = tanh_gaussian(action_spec.low, action_spec.high)
+    combine = shared_torso if architecture.share_torso else separate_torsos
+    return combine(architecture.torso, policy_head, value_head, distribution).with_preprocessing(
+        architecture.preprocess
+    )
 
 
-def init_module(module: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> tuple[PyTree[Array], Any]:
-    """Returns initial parameters of a module ({} if it has none) and its output for `inputs`."""
-    output, variables = module.init_with_output(key, inputs)
-    return variables.get("params", {}), output
+def evaluate_both_ends(
+    network: ActorCritic,
+    params: ActorCriticParams,
+    observation: Observation,
+    next_observation: Observation,
+    action_mask: ActionMask,
+) -> tuple[Any, Float[Array, "B T"], Float[Array, "B T"]]:
+    """Returns policy and value at the start of each step, and the value at its end, for leaves [B, T, ...].
 
-
-def init_chain(torso: nn.Module, head: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> PyTree[Array]:
-    """Returns initial parameters of a torso and a head, for `apply_chain`."""
-    key_torso, key_head = jax.random.split(key)
-    torso_params, features = init_module(torso, key_torso, inputs)
-    head_params, _ = init_module(head, key_head, features)
-    return {"torso": torso_params, "head": head_params}
-
-
-def apply_chain(torso: nn.Module, head: nn.Module, params: PyTree[Array], inputs: PyTree[Array], *mask: Any) -> Any:
-    """Returns head(torso(inputs), *mask)."""
-    return head.apply({"params": params["head"]}, torso.apply({"params": params["torso"]}, inputs), *mask)
+    Both observations go through the network in one call: on a GPU, small kernels cost by their number.
+    """
+    both_ends = jax.tree.map(lambda now, next_: jnp.stack([now, next_]), observation, next_observation)
+    over_batch = jax.vmap(jax.vmap(network.both, in_axes=(None, 0, 0)), in_axes=(None, 0, 0))
+    policies, values = jax.vmap(over_batch, in_axes=(None, 0, None))(params, both_ends, action_mask)
+    return jax.tree.map(lambda x: x[0], policies), values[0], values[1]
 
 
 def shared_torso(
@@ -122,44 +143,25 @@ def _stack_by_columns(first: Array, second: Array) -> Array:
     return jnp.stack([first.T, second.T]).swapaxes(1, 2)
 
 
-def make_network(
-    observation_spec: ObservationSpec,
-    action_spec: ActionSpec,
-    architecture: Architecture | Networks | None = None,
-) -> ActorCritic:
-    """Returns an actor and a critic. Without `architecture`, it is the paper's for that kind of observation.
-
-    Discrete actions get a categorical policy, continuous ones a tanh-squashed Gaussian within their bounds. `Networks`
-    are returned as they are.
-    """
-    if isinstance(architecture, Networks):
-        return architecture.actor_critic
-    architecture = paper_architecture(observation_spec) if architecture is None else architecture
-    layers = (architecture.head_sizes, architecture.head_activation)
-    value_head = ValueHead(*layers, dtype=architecture.dtype, gain=architecture.value_gain)
-    policy_head: nn.Module
-    if isinstance(action_spec, DiscreteActions):
-        policy_head = CategoricalHead(action_spec.num_actions, *layers, dtype=architecture.dtype)
-        distribution = categorical
-    else:
-        policy_head = GaussianHead(action_spec.size, *layers, dtype=architecture.dtype)
-        distribution = tanh_gaussian(action_spec.low, action_spec.high)
-    combine = shared_torso if architecture.share_torso else separate_torsos
-    return combine(architecture.torso, policy_head, value_head, distribution).after(architecture.preprocess)
+def init_chain(torso: nn.Module, head: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> PyTree[Array]:
+    """Returns initial parameters of a torso and a head, for `apply_chain`."""
+    key_torso, key_head = jax.random.split(key)
+    torso_params, features = init_module(torso, key_torso, inputs)
+    head_params, _ = init_module(head, key_head, features)
+    return {"torso": torso_params, "head": head_params}
 
 
-def evaluate_both_ends(
-    network: ActorCritic,
-    params: ActorCriticParams,
-    observation: Observation,
-    next_observation: Observation,
-    action_mask: ActionMask,
-) -> tuple[Any, Float[Array, "B T"], Float[Array, "B T"]]:
-    """Returns policy and value at the start of each step, and the value at its end, for leaves [B, T, ...].
+def apply_chain(torso: nn.Module, head: nn.Module, params: PyTree[Array], inputs: PyTree[Array], *mask: Any) -> Any:
+    """Returns head(torso(inputs), *mask)."""
+    return head.apply({"params": params["head"]}, torso.apply({"params": params["torso"]}, inputs), *mask)
 
-    Both observations go through the network in one call: on a GPU, small kernels cost by their number.
-    """
-    both_ends = jax.tree.map(lambda now, next_: jnp.stack([now, next_]), observation, next_observation)
-    over_batch = jax.vmap(jax.vmap(network.both, in_axes=(None, 0, 0)), in_axes=(None, 0, 0))
-    policies, values = jax.vmap(over_batch, in_axes=(None, 0, None))(params, both_ends, action_mask)
-    return jax.tree.map(lambda x: x[0], policies), values[0], values[1]
+
+def init_module(module: nn.Module, key: PRNGKey, inputs: PyTree[Array]) -> tuple[PyTree[Array], Any]:
+    """Returns initial parameters of a module ({} if it has none) and its output for `inputs`."""
+    output, variables = module.init_with_output(key, inputs)
+    return variables.get("params", {}), output
+
+
+def blank(spec: ObservationSpec) -> Observation:
+    """Returns an observation of zeros: an example input for the initialisation of a module."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)

@@ -76,6 +76,24 @@ def make_architecture(environment: Environment, config: NetworkConfig) -> Archit
     return network._replace(value_gain=config.value_gain) if isinstance(network, Architecture) else network
 
 
+def network_config(network: NetworkConfig | NetworkFunction | str) -> tuple[NetworkConfig, NetworkFunction | None]:
+    """Returns the configuration of what `spo.train(network=...)` takes, and the function if it is one.
+
+    The kind of a function is its `module:function`, or `object:NAME` if that does not lead back to it. The second needs
+    `give_network` wherever the network is made.
+    """
+    if isinstance(network, NetworkConfig):
+        return network, None
+    if isinstance(network, str):
+        return NetworkConfig(kind=network), None
+    if not callable(network):
+        raise ValueError(
+            f"network must be a NetworkConfig, a function (observation_spec, action_spec) -> network, or its name "
+            f"module:function, got {shorten(network)}."
+        )
+    return NetworkConfig(kind=name_of(network)), network
+
+
 def _make_network(environment: Environment, config: NetworkConfig) -> Architecture | Networks:
     dtype = jnp.dtype(config.dtype)
     if ":" in config.kind:
@@ -128,24 +146,6 @@ def _make_kind(environment: Environment, config: NetworkConfig, dtype: Any) -> A
     grids = [leaf.shape for leaf in leaves if is_picture(leaf) or is_board(leaf)]
     channels = config.channels or (cnn_channels(max(grids)) if config.kind == "cnn" else (16,))
     return grid_architecture(channels, config.width or 128, num_blocks, dtype)
-
-
-def network_config(network: NetworkConfig | NetworkFunction | str) -> tuple[NetworkConfig, NetworkFunction | None]:
-    """Returns the configuration of what `spo.train(network=...)` takes, and the function if it is one.
-
-    The kind of a function is its `module:function`, or `object:NAME` if that does not lead back to it. The second needs
-    `give_network` wherever the network is made.
-    """
-    if isinstance(network, NetworkConfig):
-        return network, None
-    if isinstance(network, str):
-        return NetworkConfig(kind=network), None
-    if not callable(network):
-        raise ValueError(
-            f"network must be a NetworkConfig, a function (observation_spec, action_spec) -> network, or its name "
-            f"module:function, got {shorten(network)}."
-        )
-    return NetworkConfig(kind=name_of(network)), network
 
 
 def _sized_cnn(environment: Environment, config: NetworkConfig) -> Architecture:

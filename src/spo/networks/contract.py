@@ -42,7 +42,9 @@ class ActorCritic(NamedTuple):
     #: True if actor and critic share no layers
     separate: bool = False
 
-    def in_turn(self, params: ActorCriticParams, observation: Observation, action_mask: ActionMask) -> tuple[Any, Any]:
+    def actor_then_critic(
+        self, params: ActorCriticParams, observation: Observation, action_mask: ActionMask
+    ) -> tuple[Any, Any]:
         """Computes `both` by the actor and then by the critic, if they share no layers.
 
         It is faster than `both` for thousands of observations: one network then occupies a GPU.
@@ -51,7 +53,7 @@ class ActorCritic(NamedTuple):
             return self.both(params, observation, action_mask)
         return self.actor(params, observation, action_mask), self.critic(params, observation)
 
-    def after(self, preprocess: Preprocess | None) -> "ActorCritic":
+    def with_preprocessing(self, preprocess: Preprocess | None) -> "ActorCritic":
         """Returns the same networks on preprocessed observations. Their parameters stay as they are."""
         if preprocess is None:
             return self
@@ -79,7 +81,7 @@ class QNetwork(NamedTuple):
         values = jax.vmap(self.value, in_axes=(None, None, 0)) if self.values is None else self.values
         return values(params, observation, actions)
 
-    def after(self, preprocess: Preprocess | None) -> "QNetwork":
+    def with_preprocessing(self, preprocess: Preprocess | None) -> "QNetwork":
         """Returns the same network on preprocessed observations. Its parameters stay as they are."""
         if preprocess is None:
             return self

@@ -34,7 +34,7 @@ def make_q_network(
             )
         return architecture.q_network
     architecture = paper_architecture(observation_spec) if architecture is None else architecture
-    return _build(architecture, action_spec).after(architecture.preprocess)
+    return _build(architecture, action_spec).with_preprocessing(architecture.preprocess)
 
 
 def _build(architecture: Architecture, action_spec: ActionSpec) -> QNetwork:

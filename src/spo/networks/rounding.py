@@ -20,7 +20,7 @@ def round_as_read(
     A layer rounds its parameters in each call. XLA moves that out of no loop, and joins rounded biases to no product.
     """
     mask = jnp.ones(action_spec.num_actions, bool) if isinstance(action_spec, DiscreteActions) else None
-    types = read_types(lambda params: network.in_turn(params, blank(observation_spec), mask), params)
+    types = read_types(lambda params: network.actor_then_critic(params, blank(observation_spec), mask), params)
     return jax.tree.map(lambda x, dtype: x.astype(dtype), params, types)
 
 

@@ -7,6 +7,7 @@
 from spo.search import chance, diagnostics, mcts, proposals, readouts, resampling, weighting
 from spo.search.base import (
     Ancestry,
+    BatchedModel,
     Diagnostics,
     Expected,
     ModelFn,
@@ -33,7 +34,7 @@ from spo.search.base import (
 from spo.search.drawing import draw_ancestry
 from spo.search.policies import add_dirichlet_noise, checked, mix_in_dirichlet, smc_policy
 from spo.search.resampling import Resampling
-from spo.search.smc import BatchedModel, search
+from spo.search.smc import search
 
 __all__ = [
     "Ancestry",

@@ -54,7 +54,17 @@ class ModelOutput(NamedTuple):
     expected: Expected | None = None  # None: the score counts this outcome alone, which is right without chance
 
 
+#: Steps one particle: (key, state, action) -> ModelOutput.
 ModelFn = Callable[[PRNGKey, State, Action], ModelOutput]
+
+
+class BatchedModel(NamedTuple):
+    """A model that steps all particles itself: one key, states and actions with leading axes [B, N]."""
+
+    step: Callable[[PRNGKey, Any, Action], ModelOutput]  # (key, states, actions) -> outputs [B, N, ...]
+
+
+AnyModel: TypeAlias = ModelFn | BatchedModel
 
 
 # --- Particles --------------------------------------------------------------------------------------------------------

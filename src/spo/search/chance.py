@@ -24,9 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from spo.keys import numbered_keys
-from spo.search.base import Expected, ModelFn, ModelOutput
+from spo.search.base import BatchedModel, Expected, ModelFn, ModelOutput
 from spo.search.batches import mean_over_equal, over_particles
-from spo.search.smc import BatchedModel
 from spo.search.weighting import bootstrap
 from spo.types import Action, Array, Float, PRNGKey, State
 

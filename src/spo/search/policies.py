@@ -11,13 +11,13 @@ from jax.experimental import checkify
 from spo import distributions
 from spo.checks import PositiveFloat, UnitInterval, check_value
 from spo.search import chance, validation
-from spo.search.base import ModelOutput, PolicyOutput, Root, SearchOutput, TemperatureFn
+from spo.search.base import BatchedModel, ModelOutput, PolicyOutput, Root, SearchOutput, TemperatureFn
 from spo.search.resampling import Resampling
-from spo.search.smc import BatchedModel, search
+from spo.search.smc import search
 from spo.types import Action, Array, Float, PRNGKey, PyTree, State
 
 
-@runtime_checkable
+@runtime_checkable  # for the checks of annotations in tests
 class RootFnOutput(Protocol):
     """The fields of `mctx.RootFnOutput`. Any object with these attributes is accepted."""
 

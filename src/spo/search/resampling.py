@@ -135,7 +135,7 @@ def _comb(offsets: Float[Array, " N"]) -> Float[Array, " N"]:
 
 
 def _inverse_cdf(weights: Float[Array, " N"], positions: Float[Array, " N"]) -> Integer[Array, " N"]:
-    """For each position u in [0, 1) the first n with cdf(n) > u. A particle of weight 0 is never chosen."""
+    """Returns for each position u in [0, 1) the first n with cdf(n) > u. A particle of weight 0 is never chosen."""
     cdf = _running_sums(weights)
     ancestors = _count_not_above(cdf, positions * cdf[-1])
     # Only NaN weights get past the end. The search marks such a root as invalid; the index must stay in range.

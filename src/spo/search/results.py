@@ -7,12 +7,13 @@ from spo.keys import numbered_keys
 from spo.search import diagnostics, readouts, weighting
 from spo.search.base import Ancestry, Diagnostics, Particles, ReadoutInputs, RootSamples, SearchOutput
 from spo.search.batches import nan_unless, normalise, take
-from spo.search.state import Functions, Loop, Record
+from spo.search.state import DepthRecord, Functions, Loop
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, PRNGKey
 
 
 def read_out(
-    key: PRNGKey, loop: Loop, records: Record, samples: RootSamples, functions: Functions, horizon: int
+    key: PRNGKey, loop: Loop, records: DepthRecord, samples: RootSamples, functions: Functions, horizon: int
 ) -> SearchOutput:
     """Estimates the improved policy from the particles and draws an action from it (Algorithm 2, line 10).
 
@@ -66,7 +67,7 @@ def _mean_return(particles: Particles, valid: Bool[Array, " B"]) -> Float[Array,
     return jnp.sum(jnp.where(weights == 0, 0.0, weights * returns), axis=1)
 
 
-def _diagnostics(records: Record, valid: Bool[Array, " B"]) -> Diagnostics:
+def _diagnostics(records: DepthRecord, valid: Bool[Array, " B"]) -> Diagnostics:
     return Diagnostics(
         ess=records.weights.ess,
         entropy=records.weights.entropy,
@@ -78,17 +79,24 @@ def _diagnostics(records: Record, valid: Bool[Array, " B"]) -> Diagnostics:
     )
 
 
-def _ancestry(records: Record, loop: Loop) -> Ancestry | None:
+def _ancestry(records: DepthRecord, loop: Loop) -> Ancestry | None:
     if records.lineage is None or loop.parent is None:
         return None
     return Ancestry(**records.lineage._asdict(), survivor=loop.parent)
 
 
+def scale_values(output: SearchOutput, factor: Float[Array, ""] | float) -> SearchOutput:
+    """Returns the output of a search `with_ancestry` with its rewards and values multiplied by a factor."""
+    ancestry = output.ancestry
+    assert ancestry is not None  # asked for
+    ancestry = ancestry._replace(reward=ancestry.reward * factor, value=ancestry.value * factor)
+    return output._replace(value=output.value * factor, ancestry=ancestry)
+
+
 def mark_invalid(action: Action, valid: Bool[Array, " B"]) -> Action:
     """Replaces the actions of invalid roots by -1, or NaN if they are continuous."""
 
-    def mark(x: Array) -> Array:
-        nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
-        return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.asarray(nothing, x.dtype))
+    def nothing_like(x: Array) -> Array:
+        return jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1)
 
-    return jax.tree.map(mark, action)
+    return select(valid, action, jax.tree.map(nothing_like, action))

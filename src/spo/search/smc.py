@@ -16,7 +16,7 @@ are its first actions a_t. "Departure N" is row N of docs/departures.md.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +24,11 @@ import numpy as np
 
 from spo import distributions
 from spo.distributions import Distribution
-from spo.keys import in_one_array, numbered_keys, split_in_one_kernel
+from spo.keys import join_keys, numbered_keys, split_in_one_kernel
 from spo.search import diagnostics, proposals, readouts, validation, weighting
 from spo.search.base import (
-    ModelFn,
+    AnyModel,
+    BatchedModel,
     ModelOutput,
     Node,
     Particles,
@@ -50,14 +51,15 @@ from spo.search.batches import (
 )
 from spo.search.resampling import Resampling
 from spo.search.results import read_out
-from spo.search.state import Functions, Lineage, Loop, Record, Stepped
+from spo.search.state import DepthRecord, Functions, Lineage, Loop, Stepped
+from spo.trees import select
 from spo.types import Action, Array, Bool, Float, Integer, PRNGKey, PRNGKeys
 
 
 def search(
     key: PRNGKey,
     root: Root,
-    model_fn: "ModelFn | BatchedModel",
+    model_fn: AnyModel,
     *,
     num_particles: int,
     horizon: int,
@@ -123,18 +125,12 @@ def search(
         readout=readout,
     )
     key_root, key_steps, key_resample, key_last, key_action = split_in_one_kernel(key, 5)
-    key_root, step_keys = in_one_array(key_root, jax.random.split(key_steps, (horizon, 2)))
+    key_root, step_keys = join_keys(key_root, jax.random.split(key_steps, (horizon, 2)))
     samples = _draw_root_actions(key_root, root, num_particles, proposal, functions)
     loop = _start(root, samples, functions, with_ancestry)
     loop, records = _run_depths(step_keys, key_resample, loop, samples.actions, functions, horizon, unroll)
     loop, records = _resample_last(key_last, loop, records, samples.actions, functions, horizon)
     return read_out(key_action, loop, records, samples, functions, horizon)  # lines 13 and 14
-
-
-class BatchedModel(NamedTuple):
-    """A model that steps all particles itself: one key, states and actions with leading axes [B, N]."""
-
-    step: Callable[[PRNGKey, Any, Action], ModelOutput]
 
 
 # --- The root: N particles and their first actions (Algorithm 1, lines 1, 2 and 4) ------------------------------------
@@ -211,7 +207,7 @@ def _run_depths(
     functions: Functions,
     horizon: int,
     unroll: int,
-) -> tuple[Loop, Record]:
+) -> tuple[Loop, DepthRecord]:
     """Steps all depths, with a resample after every `period`-th depth except the last. Records have axes [H, B].
 
     The depths of the resamples are known when tracing. So the depths up to the last resample run in blocks of `period`
@@ -226,7 +222,7 @@ def _run_depths(
     def step(loop: Loop, depth_and_keys: tuple[Array, PRNGKeys]) -> tuple[Loop, Stepped]:
         return _step(*depth_and_keys, loop, root_actions, functions)
 
-    def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, Record]:
+    def step_block(loop: Loop, inputs: tuple[Array, PRNGKeys, PRNGKey]) -> tuple[Loop, DepthRecord]:
         depths, keys, key = inputs
         loop, stepped = jax.lax.scan(step, loop, (depths, keys), unroll=unroll)
         loop, records = _resample(key, loop, _summarise(stepped, loop), root_actions, functions)
@@ -351,26 +347,22 @@ def _as_step(
 def _advance(before: Particles, step: Step, log_weights: Float[Array, "B N"]) -> Particles:
     """The particles after the step. Ended particles stay as they are."""
     live = before.live
-
-    def if_live(new: Array, old: Array) -> Array:
-        return jnp.where(live.reshape(live.shape + (1,) * (new.ndim - live.ndim)), new, old)
-
     return Particles(
-        state=jax.tree.map(if_live, step.next_state, before.state),
+        state=select(live, step.next_state, before.state),
         prior=step.next_prior,  # not read once the particle has ended, so that no select is spent on it
-        value=if_live(step.next_value, before.value),
+        value=select(live, step.next_value, before.value),
         log_weights=log_weights,
         root_index=before.root_index,
         live=live & ~step.ended,
-        rewards=if_live(before.rewards + before.discount * step.reward, before.rewards),
-        discount=if_live(before.discount * step.discount, before.discount),
+        rewards=select(live, before.rewards + before.discount * step.reward, before.rewards),
+        discount=select(live, before.discount * step.discount, before.discount),
     )
 
 
-def _summarise(stepped: Stepped, loop: Loop) -> Record:
+def _summarise(stepped: Stepped, loop: Loop) -> DepthRecord:
     """Returns the diagnostics [H, B] of the depths since the last resample, in as few kernels as those of one depth."""
     weights = jax.vmap(jax.vmap(diagnostics.summarise_weights))(stepped.log_weights)
-    return Record(
+    return DepthRecord(
         weights=weights,
         num_live=jnp.sum(stepped.live, axis=2),
         num_root_actions=jnp.broadcast_to(loop.num_root_actions, weights.ess.shape),
@@ -382,8 +374,8 @@ def _summarise(stepped: Stepped, loop: Loop) -> Record:
 
 # --- Resampling (Algorithm 1, lines 9 and 10) -------------------------------------------------------------------------
 def _resample(
-    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions
-) -> tuple[Loop, Record]:
+    key: PRNGKey, loop: Loop, records: DepthRecord, root_actions: Action, functions: Functions
+) -> tuple[Loop, DepthRecord]:
     """Resamples the roots that are due (line 9) and starts their weights anew (line 10), both by `Resampling.rule`.
 
     Changes two diagnostics of the last depth in `records`.
@@ -408,7 +400,7 @@ def _resample(
 
 
 def _keep_invalid(loop: Loop) -> Loop:
-    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser still is."""
+    """Makes the log-weights of an invalid root NaN again after a resample. Its log-normaliser is still NaN."""
     log_weights = loop.particles.log_weights + 0.0 * loop.log_normaliser[:, None]
     return loop._replace(particles=loop.particles._replace(log_weights=log_weights))
 
@@ -426,8 +418,8 @@ def _resample_particles(
 
 
 def _resample_last(
-    key: PRNGKey, loop: Loop, records: Record, root_actions: Action, functions: Functions, horizon: int
-) -> tuple[Loop, Record]:
+    key: PRNGKey, loop: Loop, records: DepthRecord, root_actions: Action, functions: Functions, horizon: int
+) -> tuple[Loop, DepthRecord]:
     """Resamples after the last depth, if that is asked for (departure 6)."""
     resampling = functions.resampling
     if not resampling.last or resampling.period is None or horizon % resampling.period:
@@ -452,7 +444,7 @@ def _temperature_fn(
 
 
 # --- Small tools ------------------------------------------------------------------------------------------------------
-def _over_roots_and_particles(model_fn: ModelFn | BatchedModel) -> Callable[[PRNGKey, Any, Action], ModelOutput]:
+def _over_roots_and_particles(model_fn: AnyModel) -> Callable[[PRNGKey, Any, Action], ModelOutput]:
     if isinstance(model_fn, BatchedModel):
         return model_fn.step
 

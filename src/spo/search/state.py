@@ -55,7 +55,7 @@ class Stepped(NamedTuple):
     lineage: Lineage | None  # only if the ancestry is recorded
 
 
-class Record(NamedTuple):
+class DepthRecord(NamedTuple):
     """Diagnostics of one depth."""
 
     weights: WeightSummary

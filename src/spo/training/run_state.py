@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from spo.algorithms.base import TrainState
+from spo.trees import select
 
 
 class Progress(NamedTuple):
@@ -63,11 +63,5 @@ def keep_best(state: RunState, scores: np.ndarray) -> RunState:
     return state._replace(best_learner=best_learner, progress=progress)
 
 
-@jax.jit
-def _select_seeds(condition: jax.Array, if_true: Any, if_false: Any) -> Any:
-    """Selects between two trees for each seed, the leading axis of every leaf."""
-
-    def select(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(select, if_true, if_false)
+#: Selects between two trees for each seed, the leading axis of every leaf.
+_select_seeds = jax.jit(select)

@@ -35,6 +35,7 @@ from spo.networks import Architecture, Networks
 from spo.networks.grids import GridTorso, is_board, is_picture
 from spo.networks.torsos import CNN, MLP
 from spo.search import SearchOutput, mcts
+from spo.search.results import scale_values
 from spo.training.experiment import ScalingConfig
 from spo.types import Action, Array, Bool, Environment, Float, Metrics, Observation, PRNGKey, PyTree, State, TimeStep
 
@@ -163,10 +164,7 @@ def _scale_inspect(plain: Inspect, algorithm_with: AlgorithmWith) -> Inspect:
 def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
     """Returns the result of a search with its values in rewards of the environment."""
     if isinstance(output, SearchOutput):
-        ancestry = output.ancestry
-        assert ancestry is not None  # `Inspect.search` records it
-        ancestry = ancestry._replace(reward=ancestry.reward / scale, value=ancestry.value / scale)
-        return output._replace(value=output.value / scale, ancestry=ancestry)
+        return scale_values(output, 1.0 / scale)
     names = ("raw_values", "node_values", "children_values", "children_rewards")
     tree = output.tree
     scaled = {name: getattr(tree, name) / scale for name in names}
@@ -328,7 +326,8 @@ def scale_setting(setting: Setting, scales: Scales) -> Setting:
         if isinstance(architecture, Networks):
             q_network = architecture.q_network
             architecture = Networks(
-                architecture.actor_critic.after(preprocess), None if q_network is None else q_network.after(preprocess)
+                architecture.actor_critic.with_preprocessing(preprocess),
+                None if q_network is None else q_network.with_preprocessing(preprocess),
             )
         else:
             assert isinstance(architecture, Architecture)

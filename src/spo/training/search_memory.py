@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from spo.algorithms.registry import search_kind
 from spo.host import abstract_key
 from spo.training.experiment import Experiment
 from spo.training.memory import format_bytes
@@ -58,11 +59,12 @@ def states_per_search(config: Any) -> int:
     """
     if not hasattr(config, "num_envs"):
         return 0  # an algorithm of another design, a user's own
-    search = getattr(config, "search", None)
-    if search is not None and hasattr(search, "num_particles"):
-        return search.num_particles * (1 + getattr(search, "num_outcomes", 1))
-    simulations = getattr(config, "num_simulations", None)
-    return 0 if simulations is None else simulations + 1
+    kind = search_kind(config)
+    if kind is None:
+        return 0
+    if kind == "tree":
+        return config.num_simulations + 1
+    return config.search.num_particles * (1 + getattr(config.search, "num_outcomes", 1))
 
 
 def check_search_memory(experiment: Experiment, task: Task, num_devices: int) -> None:
@@ -76,7 +78,7 @@ def check_search_memory(experiment: Experiment, task: Task, num_devices: int) ->
         if in_training
         else (experiment.evaluation.final_episodes, "--evaluation.final-episodes")
     )
-    size = "--num-simulations" if hasattr(experiment.config, "num_simulations") else "--search.num-particles"
+    size = "--num-simulations" if search_kind(experiment.config) == "tree" else "--search.num-particles"
     raise ValueError(
         f"{task.model.name}: a state has {format_bytes(need.state)}, and a search holds {need.states_per_search} of "
         f"them. {num} searches at once{_seeds(experiment)} take "

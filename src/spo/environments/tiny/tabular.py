@@ -23,13 +23,6 @@ class TabularMDP(NamedTuple):
     start_probabilities: Float[np.ndarray, " S"]
     entry_rewards: Float[np.ndarray, " S"] | None = None  # for reaching the state, in addition; None: 0
 
-    @property
-    def expected_rewards(self) -> Float[np.ndarray, "S A"]:
-        """Mean reward of each action, over the states that it leads to."""
-        if self.entry_rewards is None:
-            return self.rewards
-        return self.rewards + np.where(self.terminal[:, None], 0.0, self.transition_probabilities @ self.entry_rewards)
-
 
 class Table(NamedTuple):
     """Arguments of `tabular` without the name."""

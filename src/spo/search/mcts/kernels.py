@@ -30,21 +30,6 @@ from spo.types import Array, PRNGKey
 #: "pallas" is the kernel, "interpret" is the same kernel interpreted on any device.
 Implementation: TypeAlias = Literal["xla", "pallas", "interpret"]
 
-#: Arrays of a tree that a backup changes.
-CHANGED = (
-    "node_visits",
-    "raw_values",
-    "node_values",
-    "parents",
-    "action_from_parent",
-    "children_index",
-    "children_prior_logits",
-    "children_visits",
-    "children_rewards",
-    "children_discounts",
-    "children_values",
-)
-
 
 class Walks(NamedTuple):
     """The two walks through all trees of one simulation."""
@@ -128,11 +113,10 @@ def select(key: PRNGKey, tree: Tree, rule: Rule, max_depth: int, interpret: bool
     batch, num_actions = tree.root_invalid_actions.shape
     words = threefry.key_words(key)
     assert words is not None
-    arrays = [getattr(tree, name) for name in _READ]
-    per_root = [*arrays, tree.root_invalid_actions]
+    per_root = [*_NodeRefs.of(tree), tree.root_invalid_actions]
     if isinstance(rule, SequentialHalving):
         per_root += [tree.extra_data.root_gumbel, tree.extra_data.considered_visits]
-    kernel = functools.partial(_select_kernel, rule, max_depth, num_actions, len(per_root))
+    kernel = functools.partial(_select_kernel, rule, max_depth, num_actions)
     shared = _block((2,), lambda _: (0,))
     return Edges(
         *_call(
@@ -148,18 +132,30 @@ def select(key: PRNGKey, tree: Tree, rule: Rule, max_depth: int, interpret: bool
     )
 
 
-#: Arrays of a tree that a selection reads, in the order of `_node`'s references.
-_READ = (
-    "node_visits",
-    "node_values",
-    "raw_values",
-    "children_prior_logits",
-    "children_visits",
-    "children_rewards",
-    "children_discounts",
-    "children_values",
-    "children_index",
-)
+class _NodeRefs(NamedTuple):
+    """References to the arrays of one tree that a selection reads, by the names of `Tree`."""
+
+    node_visits: Any
+    node_values: Any
+    raw_values: Any
+    children_prior_logits: Any
+    children_visits: Any
+    children_rewards: Any
+    children_discounts: Any
+    children_values: Any
+    children_index: Any
+
+    @classmethod
+    def of(cls, tree: Tree) -> "_NodeRefs":
+        return cls._make(getattr(tree, name) for name in cls._fields)
+
+
+class _RootRefs(NamedTuple):
+    """References to the numbers of one root. Only `SequentialHalving` has the last two."""
+
+    invalid_actions: Any
+    gumbel: Any = None
+    considered_visits: Any = None
 
 
 class _Position(NamedTuple):
@@ -170,21 +166,21 @@ class _Position(NamedTuple):
     depth: Any
 
 
-def _select_kernel(rule: Rule, max_depth: int, num_actions: int, num_per_root: int, *refs: Any) -> None:
+def _select_kernel(rule: Rule, max_depth: int, num_actions: int, words: Any, *refs: Any) -> None:
     from jax.experimental import pallas
 
-    words, per_root, outputs = refs[0], refs[1 : 1 + num_per_root], refs[1 + num_per_root :]
-    tree_refs, root_refs = per_root[: len(_READ)], per_root[len(_READ) :]
+    per_root, outputs = refs[: -len(Edges._fields)], refs[-len(Edges._fields) :]
+    nodes, root = _NodeRefs(*per_root[: len(_NodeRefs._fields)]), _RootRefs(*per_root[len(_NodeRefs._fields) :])
     lanes = _lanes(num_actions)
     transform = node_form(rule.qtransform)
     assert transform is not None
 
     def follow(key: threefry.Words, index: Any, depth: Any, *, at_root: bool) -> _Position:
-        node, children = _node(tree_refs, index, lanes)
-        scores = _scores(rule, transform, node, threefry.split_key(key, jnp.uint32(1)), lanes, root_refs, at_root)
+        node, children = _node(nodes, index, lanes)
+        scores = _scores(rule, transform, node, threefry.split_key(key, jnp.uint32(1)), lanes, root, at_root)
         allowed = lanes.valid
         if at_root:
-            allowed = allowed & (root_refs[0][lanes.action] == 0)
+            allowed = allowed & (root.invalid_actions[lanes.action] == 0)
         action = _first_highest(lanes, scores, allowed)
         child = jnp.sum(jnp.where(lanes.number == action, children, 0))
         return _Position(threefry.split_key(key, jnp.uint32(0)), index, action, child, depth + 1)
@@ -195,18 +191,26 @@ def _select_kernel(rule: Rule, max_depth: int, num_actions: int, num_per_root: i
         lambda position: follow(position.key, position.child, position.depth, at_root=False),
         follow(root_key, jnp.int32(ROOT), jnp.int32(0), at_root=True),
     )
-    for reference, number in zip(outputs, (end.node, end.action, end.child), strict=True):
-        reference[0] = number
+    for reference, name in zip(outputs, Edges._fields, strict=True):
+        reference[0] = getattr(end, name)
 
 
-def _node(refs: Sequence[Any], index: Any, lanes: _Lanes) -> tuple[Node, Array]:
+def _node(refs: _NodeRefs, index: Any, lanes: _Lanes) -> tuple[Node, Array]:
     """Returns a node and the indices of its children."""
-    visits, value, raw_value = (reference[index] for reference in refs[:3])
-    logits, child_visits, rewards, discounts, values, children = (
-        reference[index, lanes.action] for reference in refs[3:]
+    edges = (index, lanes.action)
+    node = Node(
+        visits=refs.node_visits[index],
+        value=refs.node_values[index],
+        raw_value=refs.raw_values[index],
+        prior_logits=refs.children_prior_logits[edges],
+        child_visits=refs.children_visits[edges],
+        child_rewards=refs.children_rewards[edges],
+        child_discounts=refs.children_discounts[edges],
+        child_values=refs.children_values[edges],
+        valid=lanes.valid,
     )
-    logits = jnp.where(lanes.valid, logits, -jnp.inf)
-    return Node(visits, value, raw_value, logits, child_visits, rewards, discounts, values, lanes.valid), children
+    children = refs.children_index[edges]
+    return node._replace(prior_logits=jnp.where(lanes.valid, node.prior_logits, -jnp.inf)), children
 
 
 def _scores(
@@ -215,7 +219,7 @@ def _scores(
     node: Node,
     key: threefry.Words,
     lanes: _Lanes,
-    root_refs: Sequence[Any],
+    root: _RootRefs,
     at_root: bool,
 ) -> Array:
     transformed = transform(node)
@@ -224,29 +228,59 @@ def _scores(
         return puct_scores(node, transformed, noise, rule)
     if not at_root:
         return interior_scores(node, transformed)
-    considered = root_refs[2][node.total(node.child_visits)]
-    return halving_scores(node.child_visits, considered, node.prior_logits, root_refs[1][lanes.action], transformed)
+    considered = root.considered_visits[node.total(node.child_visits)]
+    return halving_scores(node.child_visits, considered, node.prior_logits, root.gumbel[lanes.action], transformed)
 
 
 # --- Backup -----------------------------------------------------------------------------------------------------------
+class Changed(NamedTuple):
+    """The arrays of a tree that a backup changes, or references to those of one root, by the names of `Tree`."""
+
+    node_visits: Any
+    raw_values: Any
+    node_values: Any
+    parents: Any
+    action_from_parent: Any
+    children_index: Any
+    children_prior_logits: Any
+    children_visits: Any
+    children_rewards: Any
+    children_discounts: Any
+    children_values: Any
+
+
+class _Expanded(NamedTuple):
+    """The edge that a simulation expands and the result of the model, or references to those of one root."""
+
+    node: Any
+    action: Any
+    child: Any
+    reward: Any
+    discount: Any
+    value: Any
+    prior_logits: Any
+
+
 def backup(tree: Tree, edges: Edges, output: Any, interpret: bool) -> Tree:
     """`walks.backup` as one kernel, which changes the arrays of the tree in place."""
-    arrays = [getattr(tree, name) for name in CHANGED]
+    arrays = Changed._make(getattr(tree, name) for name in Changed._fields)
     dtype = tree.node_values.dtype
-    numbers = [*edges, *(number.astype(dtype) for number in (output.reward, output.discount, output.value))]
+    reward, discount, value = (number.astype(dtype) for number in (output.reward, output.discount, output.value))
     logits = output.prior_logits.astype(tree.children_prior_logits.dtype)
+    expanded = _Expanded(*edges, reward, discount, value, logits)
     one_number = _block((1,), lambda root: (root,))
+    specs = [_per_root(array) for array in arrays]
     changed = _call(
         functools.partial(_backup_kernel, tree.num_actions),
-        [*numbers, logits, *arrays],
-        in_specs=[*[one_number] * len(numbers), _per_root(logits), *(_per_root(array) for array in arrays)],
+        [*expanded, *arrays],
+        in_specs=[*[one_number] * (len(expanded) - 1), _per_root(logits), *specs],
         out_shapes=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays],
-        out_specs=[_per_root(array) for array in arrays],
-        aliases={len(numbers) + 1 + position: position for position in range(len(arrays))},
+        out_specs=specs,
+        aliases={len(expanded) + position: position for position in range(len(arrays))},
         interpret=interpret,
         name="tree_backup",
     )
-    return tree._replace(**dict(zip(CHANGED, changed, strict=True)))
+    return tree._replace(**Changed(*changed)._asdict())
 
 
 class _Climb(NamedTuple):
@@ -260,37 +294,38 @@ class _Climb(NamedTuple):
 
 def _backup_kernel(num_actions: int, *refs: Any) -> None:
     """Reads and writes through the outputs, which are the inputs. No number is read after it was written."""
-    node, action, child, reward, discount, value = (reference[0] for reference in refs[:6])
-    logits, changed = refs[6], dict(zip(CHANGED, refs[-len(CHANGED) :], strict=True))
+    expanded, changed = _Expanded(*refs[: len(_Expanded._fields)]), Changed(*refs[-len(Changed._fields) :])
+    node, action, child = expanded.node[0], expanded.action[0], expanded.child[0]
+    reward, discount, value = expanded.reward[0], expanded.discount[0], expanded.value[0]
     lanes = _lanes(num_actions)
-    changed["children_prior_logits"][child, lanes.action] = logits[lanes.action]
-    changed["raw_values"][child] = value
-    changed["node_values"][child] = value
-    changed["node_visits"][child] = changed["node_visits"][child] + 1
-    changed["parents"][child] = node
-    changed["action_from_parent"][child] = action
-    changed["children_index"][node, action] = child
-    changed["children_rewards"][node, action] = reward
-    changed["children_discounts"][node, action] = discount
+    changed.children_prior_logits[child, lanes.action] = expanded.prior_logits[lanes.action]
+    changed.raw_values[child] = value
+    changed.node_values[child] = value
+    changed.node_visits[child] = changed.node_visits[child] + 1
+    changed.parents[child] = node
+    changed.action_from_parent[child] = action
+    changed.children_index[node, action] = child
+    changed.children_rewards[node, action] = reward
+    changed.children_discounts[node, action] = discount
 
     def update(edge: _Climb, reward: Any, discount: Any) -> _Climb:
         """Updates an edge and the node where it begins; returns the edge that leads to this node."""
         node, action = edge.node, edge.action
         # Everything is read before it is used: the numbers of a level arrive together.
-        above, action_above = changed["parents"][node], changed["action_from_parent"][node]
-        count, mean = changed["node_visits"][node], changed["node_values"][node]
-        edge_count = changed["children_visits"][node, action]
+        above, action_above = changed.parents[node], changed.action_from_parent[node]
+        count, mean = changed.node_visits[node], changed.node_values[node]
+        edge_count = changed.children_visits[node, action]
         returns = reward + discount * edge.returns
         mean = (mean * count + returns) / (count + 1.0)
-        changed["node_values"][node] = mean
-        changed["node_visits"][node] = count + 1
-        changed["children_values"][node, action] = edge.child_value
-        changed["children_visits"][node, action] = edge_count + 1
+        changed.node_values[node] = mean
+        changed.node_visits[node] = count + 1
+        changed.children_values[node, action] = edge.child_value
+        changed.children_visits[node, action] = edge_count + 1
         return _Climb(above, action_above, mean, returns)
 
     def climb(edge: _Climb) -> _Climb:
         place = (edge.node, edge.action)
-        return update(edge, changed["children_rewards"][place], changed["children_discounts"][place])
+        return update(edge, changed.children_rewards[place], changed.children_discounts[place])
 
     jax.lax.while_loop(
         lambda edge: edge.node != NOTHING, climb, update(_Climb(node, action, value, value), reward, discount)
