@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from spo import presets
-from spo.reports.runs import read_records
+from spo.reports.run_files import read_records
 from spo.training import loop
 
 VARIANTS: dict[str, dict[str, Any]] = {"paper": {}, "paper, observations normalised": {"normalise_observations": True}}

@@ -10,7 +10,7 @@ from typing import Any
 
 from _claims import ROOT, Origin, Setup, format_hardware
 
-from spo.reports.runs import read_starts, read_summary
+from spo.reports.run_files import read_starts, read_summary
 
 CORE_RUNS = ROOT / "results" / "runs" / "core"
 SPEEDS = ROOT / "results" / "benchmarks" / "h200" / "training.json"

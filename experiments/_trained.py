@@ -21,6 +21,7 @@ from spo.algorithms.spo import Learner, SPOConfig
 from spo.networks import ActorCritic, make_network
 from spo.networks.config import NetworkConfig
 from spo.training import exports
+from spo.training.agents import select_seed
 from spo.training.experiment import EvaluationConfig, Experiment
 from spo.training.saved_learners import load_learner
 from spo.training.trainer import Trainer
@@ -75,7 +76,7 @@ def trained_run(setup: Setup, name: str, experiment: Experiment) -> tuple[Experi
     setting = Trainer(found).setting
     train = setting.task.train
     network = make_network(train.observation_spec, train.action_spec, setting.architecture)
-    learner = jax.tree.map(lambda x: x[0], learners)
+    learner = select_seed(learners, 0)
     temperature = float(losses.positive_from_raw(learner.duals.raw_temperature))
     return found, Trained(setting, network, learner, temperature, found.config, words)
 

@@ -41,7 +41,7 @@ from scipy import stats
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures, figures
 from spo.reports.comparison import Comparison
-from spo.reports.runs import read_summary
+from spo.reports.run_files import read_summary
 from spo.reports.stats import Estimate, mean_interval
 from spo.training.defaults import choose_experiment
 from spo.training.experiment import EvaluationConfig

@@ -89,7 +89,7 @@ def run_row(task: dict[str, Any], algorithm: str, options: Options, out: Path) -
     """Trains one algorithm on one task and writes the result."""
     import spo
     from spo.provenance import command_line, git_commit
-    from spo.reports.runs import read_records
+    from spo.reports.run_files import read_records
     from spo.training.experiment import to_json
 
     started = time.perf_counter()
@@ -172,7 +172,7 @@ def stop_in_time(
 
 def evaluated_lengths(run: Path) -> list[float]:
     """Returns the mean length of episodes in each evaluation of a run, over its seeds."""
-    from spo.reports.runs import read_records
+    from spo.reports.run_files import read_records
 
     lengths: dict[int, list[float]] = {}
     for record in read_records(run / "metrics.jsonl"):

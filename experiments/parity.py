@@ -20,7 +20,7 @@ import scipy.stats
 import tyro
 
 from spo.provenance import git_commit
-from spo.reports.runs import Record, read_config, read_records, read_starts
+from spo.reports.run_files import Record, read_config, read_records, read_starts
 
 WINDOW = 1_048_576
 #: Stoix 8fff19c, SPO with its own configuration files of the paper's settings, jax 0.11.2, one NVIDIA H200 (shared by

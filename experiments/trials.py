@@ -22,7 +22,8 @@ from _tasks import ALIKE, alike
 from spo import presets
 from spo.networks.config import NetworkConfig
 from spo.provenance import git_commit
-from spo.reports.runs import Run, load_run, read_summary
+from spo.reports.run_files import read_summary
+from spo.reports.runs import Run, load_run
 from spo.reports.stats import mean_interval
 from spo.training.experiment import EvaluationConfig
 

@@ -38,7 +38,7 @@ from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
 from spo.reports.overview import Overview, list_overviews, read_overview
 from spo.reports.run_files import LATEST, read_summary
-from spo.reports.runs import Run, list_runs, load_run, load_runs
+from spo.reports.runs import Run, load_run, load_runs
 from spo.training import checkpoints, loop, named_arrays, saved_learners
 from spo.training.experiment import EvaluationConfig, Experiment, from_json, to_json
 from spo.training.saved_learners import export_learner, load_learner_and_origin
@@ -491,7 +491,6 @@ def list_all(base: Base, trial: Path, messages: list[str]) -> str:
     roots = [trial.parent, base.folder]
     with contextlib.suppress(FileNotFoundError):
         check_overviews(base, list_overviews(roots[0]))
-        list_runs(roots[0], messages.append)
     found = {run.folder: run for run in load_runs(roots, messages.append)}
     if base.folder not in found:
         raise Violation("the good run is missing")

@@ -30,9 +30,9 @@ from spo.environments import rendering
 from spo.reports.formatting import format_metric
 from spo.reports.runs import load_run
 from spo.training import exports
+from spo.training.agents import make_agent, select_seed
 from spo.training.defaults import choose_experiment
 from spo.training.experiment import Experiment, to_json
-from spo.training.library import make_agent
 from spo.training.saved_learners import load_learner_and_origin
 from spo.training.trainer import Trainer
 from spo.types import DiscreteActions
@@ -92,7 +92,7 @@ def play(run: Path, episodes: int, seed: int) -> tuple[rendering.Rollout, dict[s
     experiment = dataclasses.replace(origin.experiment, num_devices=1)
     trainer = Trainer(experiment)
     environment = trainer.task.evaluation
-    agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
+    agent = make_agent(trainer.algorithm, select_seed(learner, 0), {})
     act = functools.partial(agent.act, use_search=experiment.evaluation.use_search, greedy=experiment.evaluation.greedy)
     fps = rendering.frames_per_second(environment)
     max_steps = MAX_STEPS if isinstance(environment.action_spec, DiscreteActions) else int(fps * SECONDS_OF_PHYSICS)

@@ -2,12 +2,13 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import secrets
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 #: Ending of the names of files that are being written. What a process that was killed leaves is removed later.
 DRAFT = ".draft"
@@ -30,6 +31,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes a JSON file at once: readers never see a part of it."""
+    with replacing(path) as file:
+        file.write(json.dumps(data, indent=2).encode() + b"\n")
 
 
 def check_target(path: Path) -> None:

@@ -221,11 +221,18 @@ def get(name: str, algorithm: str = "spo", task: str | None = None) -> Experimen
         name: One of `PRESETS`.
         algorithm: Algorithm to train. If the paper has no settings for it on this kind of task, the defaults of its
             configuration are used.
-        task: Another environment than that of the preset. The preset's environment options and network sizes are
-            dropped then, since they belong to its own environment.
+        task: Another environment than that of the preset, see `for_task`.
     """
     experiment = _get(name, algorithm)
-    if task is None or task == experiment.task:
+    return experiment if task is None else for_task(experiment, task)
+
+
+def for_task(experiment: Experiment, task: str) -> Experiment:
+    """Returns the experiment with another environment.
+
+    Environment options and network sizes are dropped then, since they belong to the experiment's own environment.
+    """
+    if task == experiment.task:
         return experiment
     network = NetworkConfig(dtype=experiment.network.dtype)
     return dataclasses.replace(experiment, task=task, task_options={}, network=network)
@@ -263,4 +270,4 @@ def _get(name: str, algorithm: str) -> Experiment:
     )
 
 
-__all__ = ["DEFAULT", "PAPER_INFERENCE", "PRESETS", "get", "has"]
+__all__ = ["DEFAULT", "PAPER_INFERENCE", "PRESETS", "for_task", "get", "has"]

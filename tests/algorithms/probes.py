@@ -28,15 +28,20 @@ class Probe(NamedTuple):
     action_error: float = 0.1
 
 
+NETWORK = NetworkConfig(width=32, depth=2)
+
+
 @functools.cache
-def learnt(algorithm: str, config: Any, name: str, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+def learnt(
+    algorithm: str, config: Any, name: str, iterations: int, network: NetworkConfig = NETWORK
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns values [seed, K] and greedy actions [seed, K, ...] at the known observations, after training."""
     trainer = Trainer(
         Experiment(
             task=f"tiny/{name}",
             algorithm=algorithm,
             config=config,
-            network=NetworkConfig(width=32, depth=2),
+            network=network,
             num_seeds=2,
             num_devices=1,
         )
@@ -88,10 +93,10 @@ def on_the_way(name: str) -> np.ndarray:
     return seen[~mdp.terminal]
 
 
-def check(algorithm: str, config: Any, name: str, probe: Probe) -> None:
+def check(algorithm: str, config: Any, name: str, probe: Probe, network: NetworkConfig = NETWORK) -> None:
     """Trains and compares with the known answers. The discount factor of `config` must be GAMMA."""
     answer, seen = known_answer(name, GAMMA), on_the_way(name)
-    values, actions = learnt(algorithm, config, name, probe.iterations)
+    values, actions = learnt(algorithm, config, name, probe.iterations, network)
     np.testing.assert_allclose(values[:, seen], np.tile(answer.values[seen], (2, 1)), atol=probe.value_error)
     if is_continuous(name):
         np.testing.assert_allclose(actions[:, seen], np.tile(answer.actions[seen], (2, 1, 1)), atol=probe.action_error)

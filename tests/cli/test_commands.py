@@ -22,8 +22,8 @@ from cli.command import spo_command
 from spo import presets
 from spo.cli import main, saved
 from spo.environments import rendering
-from spo.reports.runs import with_checksum
-from spo.training import evaluation, exports, library, loop, processes
+from spo.reports.run_files import with_checksum
+from spo.training import agents, evaluation, exports, loop, processes
 from spo.training.experiment import EvaluationConfig, to_json
 from spo.training.run_folder import RunFolder
 from spo.training.saved_learners import load_experiment
@@ -242,7 +242,7 @@ def test_an_exported_file_evaluates_like_its_run_with_the_policy_alone(run: Path
     file = tmp_path / "learner.npz"
     assert spo_command(capsys, "export", str(run), str(file), "--which", "last").code == 0
     results, timed = [], []
-    real_make_agent = library.make_agent
+    real_make_agent = agents.make_agent
 
     def make_agent(algorithm: Any, learner: Any, summary: Any) -> Any:
         def act(*arguments: Any, **how: Any) -> Any:
@@ -252,7 +252,7 @@ def test_an_exported_file_evaluates_like_its_run_with_the_policy_alone(run: Path
         agent = real_make_agent(algorithm, learner, summary)
         return dataclasses.replace(agent, act=act)
 
-    monkeypatch.setattr(library, "make_agent", make_agent)
+    monkeypatch.setattr(agents, "make_agent", make_agent)
     switches = ("--policy-only", "--greedy", "--episodes", "8", "--seed", "5")
     for source in ((str(run), "--last"), (str(file),)):  # the file has the last parameters only
         out = tmp_path / "result.json"
@@ -391,15 +391,15 @@ def test_an_exported_file_has_the_settings_and_the_parameters_of_its_run(run: Pa
     assert load_experiment(file) == load_experiment(run)
     result = spo_command(capsys, "evaluate", str(file), "--last")
     assert (result.code, "holds the best parameters" in result.err) == (2, True)
-    agents = [spo.load(source, member=1) for source in (run, file)]
-    jax.tree.map(np.testing.assert_array_equal, agents[0].params, agents[1].params)
-    assert agents[1].summary == {}
+    loaded = [spo.load(source, member=1) for source in (run, file)]
+    jax.tree.map(np.testing.assert_array_equal, loaded[0].params, loaded[1].params)
+    assert loaded[1].summary == {}
 
 
 def test_load_gives_an_agent(run: Path):
-    agents = [spo.load(run, member=member) for member in (0, 1)]
-    assert agents[0].summary["env_steps"] == 192
-    leaves = [jax.tree.leaves(agent.params) for agent in agents]
+    loaded = [spo.load(run, member=member) for member in (0, 1)]
+    assert loaded[0].summary["env_steps"] == 192
+    leaves = [jax.tree.leaves(agent.params) for agent in loaded]
     assert all(first.shape == second.shape for first, second in zip(*leaves, strict=True))
     assert any(jnp.any(first != second) for first, second in zip(*leaves, strict=True))
     with pytest.raises(ValueError, match=r"There are 2 seed.s., counted from 0: there is no member 2"):

@@ -68,7 +68,7 @@ def test_an_error_inside_the_maker_is_named_with_function_file_and_line(module, 
 
 def test_the_sentences_of_this_package_stay_as_they_are(module):
     with pytest.raises(
-        ValueError, match=r"^An episode needs at least one step, got limit=0: give a limit of 1 or more\.$"
+        ValueError, match=r"^An episode needs at least one step, got time_limit=0: give a limit of 1 or more\.$"
     ):
         make(f"{module}:limits")
 

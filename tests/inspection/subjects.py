@@ -34,7 +34,7 @@ def make_experiment(algorithm: str = "spo", task: str = "rubiks_cube", **config:
 
 
 @functools.cache
-def make_subject(algorithm: str = "spo", task: str = "rubiks_cube") -> Subject:
-    experiment = make_experiment(algorithm, task)
+def make_subject(algorithm: str = "spo", task: str = "rubiks_cube", **config: Any) -> Subject:
+    experiment = make_experiment(algorithm, task, **config)
     learner = Trainer(experiment).init(jax.random.key(0)).learner
     return Subject(experiment, jax.tree.map(lambda leaf: leaf[0], learner))

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -87,6 +88,20 @@ def test_the_live_search_is_that_of_the_file(document: dict[str, Any], session: 
     hot = session.answer("/api/search", {"settings": SMALL | {"temperature": 1e5}})["steps"][0]["decision"]
     assert hot["temperature"] == pytest.approx(1e5)
     assert np.ptp(hot["search"]["weight"]) < 1e-3, "at a high temperature all particles weigh the same"
+
+
+@pytest.mark.parametrize("task", ["tiny/chain", "tiny/lqr"])
+def test_a_tree_of_mctx_is_shown_as_ours(task: str):
+    searches = []
+    for library in ("spo", "mctx"):
+        subject = make_subject("sampled_alphazero", task, tree_library=library)
+        with jax.numpy_rank_promotion("allow"):  # mctx promotes ranks
+            document = record_episode(subject, ORIGIN, seed=0, settings=subject.own_settings, max_steps=1)
+        searches.append(document["steps"][0]["decision"]["search"])
+    ours, theirs = searches
+    assert ours.keys() == theirs.keys()
+    assert ours["parent"] == theirs["parent"]
+    assert ours["visits"] == theirs["visits"]
 
 
 def test_a_step_by_hand_can_be_taken_back(session: Session):

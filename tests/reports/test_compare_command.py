@@ -18,7 +18,8 @@ from spo.cli import main, training
 from spo.cli.compare import _commands, _plain, repeating_command
 from spo.networks.config import NetworkConfig
 from spo.reports import comparison_figures
-from spo.reports.runs import load_run, with_checksum
+from spo.reports.run_files import with_checksum
+from spo.reports.runs import load_run
 from spo.training.experiment import EvaluationConfig, Experiment, to_json
 
 

@@ -12,7 +12,8 @@ from scipy import stats as scipy_stats
 from reports.fake_runs import FEW, write_run, write_suite
 from spo.reports.comparison import Comparison, compare
 from spo.reports.judgement import judge, to_json, verdict
-from spo.reports.runs import load_runs, with_checksum
+from spo.reports.run_files import with_checksum
+from spo.reports.runs import load_runs
 
 
 def test_mixed_metrics_raise_until_one_is_chosen(tmp_path: Path):

@@ -14,11 +14,15 @@ import pytest
 pytest.importorskip("scipy")
 
 from reports.fake_runs import write_run
+from spo.cli import saved
 from spo.files import crc32
 from spo.reports import overview
 from spo.reports.overview import list_overviews, parse_since, read_last_records, read_overview, select, sort
 from spo.reports.run_files import METRICS_CHECKSUM, read_records, with_checksum
 from spo.reports.runs import load_run
+
+#: Orders that `spo runs` offers.
+SORT_KEYS = typing.get_args(typing.get_type_hints(saved.runs, include_extras=True)["sort"])
 
 
 def set_start(folder: Path, day: str) -> Path:
@@ -57,7 +61,7 @@ def test_order_and_choice(root: Path):
     assert names(sort(runs, "algorithm")) == ["new", "old", "done"]
     assert names(sort(runs, "run")) == ["done", "new", "old"]
     assert names(sort(runs, "result")) == ["old", "done", "new"]  # returns apart from shares, the best first
-    for key in overview.SORT_KEYS:
+    for key in SORT_KEYS:
         assert len(sort(runs, key)) == 3
     assert names(select(runs, task="brax")) == ["old"]
     assert names(select(runs, algorithm="spo")) == ["old", "done"]
@@ -153,7 +157,7 @@ def test_a_damaged_run_is_listed_as_damaged(root: Path, file: str, content: byte
     assert words in damaged[0].damage
     assert damaged[0].damage
     assert len(list_overviews(root)) == 3
-    for key in overview.SORT_KEYS:
+    for key in SORT_KEYS:
         sort(list_overviews(root), key)
 
 

@@ -1,7 +1,6 @@
 """Tests of the run reader, with folders written by hand."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -11,15 +10,9 @@ pytest.importorskip("scipy")
 
 from reports.fake_runs import write_run
 from spo.reports.comparison import compare
-from spo.reports.runs import (
-    check_config,
-    list_runs,
-    load_run,
-    load_runs,
-    read_config,
-    read_records,
-    with_checksum,
-)
+from spo.reports.run_files import check_config, read_config, read_records, with_checksum
+from spo.reports.run_finding import find_runs
+from spo.reports.runs import load_run, load_runs
 
 
 def test_runs_are_found_by_name_by_pattern_and_below_a_folder_once_each(tmp_path: Path, monkeypatch):
@@ -73,19 +66,17 @@ def test_a_run_without_an_evaluation_is_left_out_unless_it_is_named(tmp_path: Pa
         load_runs([f"{tmp_path}/e*"])
 
 
-def test_all_runs_are_listed_oldest_first(tmp_path: Path):
-    names = ["new", "old"]
-    for name, seconds in zip(names, (2_000_000, 1_000_000), strict=True):
-        folder = write_run(tmp_path / name, [0.0, 0.5], final=0.6)
-        os.utime(folder / "config.json", (seconds, seconds))
+def test_a_run_may_have_no_records_and_no_summary(tmp_path: Path):
+    for name in ("new", "old"):
+        write_run(tmp_path / name, [0.0, 0.5], final=0.6)
     (tmp_path / "new" / "metrics.jsonl").unlink()
     (tmp_path / "old" / "summary.json").write_text('{"final_return": 0.6}')
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("[]")
-    old, new = list_runs(tmp_path)
+    new, old = map(load_run, find_runs(tmp_path))
     assert [old.folder.name, new.folder.name] == ["old", "new"]
-    assert (old.started, old.env_steps, old.finished, old.summary) == (1_000_000, 1000, True, {"final_return": 0.6})
-    assert (new.started, new.env_steps, new.finished, new.summary) == (2_000_000, 0, False, None)
+    assert (old.env_steps, old.finished, old.summary) == (1000, True, {"final_return": 0.6})
+    assert (new.env_steps, new.finished, new.summary) == (0, False, None)
 
 
 DAMAGES = {
@@ -102,16 +93,15 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path, name: str):
-    """In lists and in comparisons. The reason names the file."""
+    """The reason names the file."""
     file, content, reason = DAMAGES[name]
     write_run(tmp_path / "good", [0.0, 0.5], final=0.6)
     bad = write_run(tmp_path / "bad", [0.0, 0.5], final=0.6)
     (bad / file).write_bytes(content)
-    for read in (lambda warn: list_runs(tmp_path, warn), lambda warn: load_runs([tmp_path / "good", bad], warn)):
-        warnings: list[str] = []
-        assert [run.folder.name for run in read(warnings.append)] == ["good"]
-        assert len(warnings) == 1
-        assert re.match(f"{bad} is damaged and left out: {reason}", warnings[0])
+    warnings: list[str] = []
+    assert [run.folder.name for run in load_runs([tmp_path / "good", bad], warnings.append)] == ["good"]
+    assert len(warnings) == 1
+    assert re.match(f"{bad} is damaged and left out: {reason}", warnings[0])
     with pytest.raises(ValueError, match=r"no run in .* that can be read: .*bad is damaged"):
         load_runs([bad])
 

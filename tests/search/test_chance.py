@@ -435,6 +435,37 @@ def test_mean_returns_refuse_particles_that_are_resampled():
             )
 
 
+@pytest.mark.parametrize(
+    ("wrap", "readout"),
+    [
+        (lambda model: model, readouts.last),
+        (lambda model: model, readouts.mean_returns),
+        (lambda model: chance.sampled(model, 4), readouts.last),
+        (chance.shared, readouts.last),
+    ],
+    ids=["plain", "mean returns", "four outcomes", "shared"],
+)
+def test_a_step_that_must_not_be_taken_gets_no_weight_and_spoils_no_other(wrap, readout):
+    def model_fn(key, state, action):
+        reward = jnp.where(action == 1, -jnp.inf, 0.0)
+        return ModelOutput(state, jnp.zeros(3), jnp.zeros(()), reward, jnp.zeros(()), ended=jnp.array(True))
+
+    root = Root(prior=jnp.zeros((1, 3)), value=jnp.zeros(1), state=jnp.zeros(1))
+    output = spo.search.search(
+        jax.random.key(0),
+        root,
+        wrap(model_fn),
+        num_particles=64,
+        horizon=1,
+        temperature=0.5,
+        resampling=Resampling(period=None),
+        readout=readout,
+    )
+    assert output.diagnostics.valid.all()
+    assert output.action_weights[0, 1] == 0.0
+    assert (output.action_weights[0, jnp.array([0, 2])] > 0.2).all()
+
+
 def test_one_outcome_is_the_model_itself_and_none_is_refused():
     _, model_fn = lottery_model(1)
     assert chance.sampled(model_fn, 1) is model_fn

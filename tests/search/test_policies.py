@@ -195,6 +195,15 @@ def test_discount_comes_from_the_model_and_zero_ends():
     np.testing.assert_array_equal(output.search.diagnostics.num_live[0], [16, 0, 0])
 
 
+def test_a_game_of_two_players_makes_its_root_invalid():
+    def recurrent_fn(params, rng_key, action, embedding):
+        output, embedding = simple_recurrent_fn(params, rng_key, action, embedding)
+        return output.replace(discount=jnp.array([1.0, -1.0, 1.0])), embedding
+
+    output = compiled(recurrent_fn)(None, jax.random.key(0), simple_root())
+    np.testing.assert_array_equal(output.search.diagnostics.valid, [True, False, True])
+
+
 def test_meets_exact_enumeration():
     """The posterior of the enumeration, through mctx's interface: z-test at 1e-6."""
     gamma, num_roots = 0.8, 256

@@ -92,6 +92,14 @@ def test_variance_is_below_multinomial(name):
     assert variance.sum() < 0.6 * reference.sum()
 
 
+@pytest.mark.parametrize("num_particles", [41, 47, 55, 61, 64, 107])
+def test_residual_keeps_every_particle_of_equal_weight(num_particles):
+    """The weights are a little less than 1/N for some N: N·w is then 1 only up to rounding."""
+    weights = jax.nn.softmax(jnp.zeros(num_particles))
+    ancestors = resampling.residual(jax.random.key(0), weights)
+    np.testing.assert_array_equal(np.sort(ancestors), np.arange(num_particles))
+
+
 @pytest.mark.parametrize("name", ["systematic", "residual"])
 def test_copies_are_rounded(name):
     """Systematic: N·w rounded down or up. Residual: never less than rounded down."""

@@ -36,7 +36,7 @@ def test_a_process_at_the_common_state_gives_up_its_program(numbers: dict[str, i
         with pytest.raises(Terminated):
             threading.Event().wait(20)  # a program that takes long
     assert numbers[FOLDER + "0"] == 4
-    assert listener.agreed
+    assert listener.may_stop
     assert processes._exchanges == {"folder": "spo/end", "count": 0}
 
 
@@ -47,7 +47,7 @@ def test_a_process_announces_its_own_signal_and_waits_for_the_others(numbers: di
         with watched._changed:
             watched._changed.wait(1.0)
         assert numbers == {FOLDER + "signal": signal.SIGTERM, FOLDER + "0": 4}
-        assert not listener.agreed
+        assert not listener.may_stop
         numbers[FOLDER + "1"] = 4
         with pytest.raises(Terminated):
             threading.Event().wait(20)
@@ -59,10 +59,10 @@ def test_a_process_behind_the_others_finishes_its_interval(numbers: dict[str, in
         watched = Agreement(listener, iteration=4)
         with watched._changed:
             assert watched._changed.wait_for(lambda: watched._target == 6, 20)
-        with pytest.raises(Terminated), watched.passing_on(6):
-            assert not listener.agreed  # the state is passed on first
+        with pytest.raises(Terminated), watched.completing(6):
+            assert not listener.may_stop  # the state is saved first
     assert numbers[FOLDER + "0"] == 4
-    assert listener.agreed
+    assert listener.may_stop
 
 
 def test_a_process_that_has_just_finished_an_interval_drops_it_if_the_others_stop_before(numbers: dict[str, int]):
@@ -70,12 +70,12 @@ def test_a_process_that_has_just_finished_an_interval_drops_it_if_the_others_sto
     watched = Agreement(listener, iteration=4)
     watched.close()
     watched._published, watched._target = True, 4
-    with pytest.raises(Terminated), watched.passing_on(6):
-        pytest.fail("the state of iteration 6 must not be passed on")
-    assert listener.agreed
+    with pytest.raises(Terminated), watched.completing(6):
+        pytest.fail("the state of iteration 6 must not be saved")
+    assert listener.may_stop
 
 
-def test_a_process_that_passes_on_a_state_publishes_that_one(numbers: dict[str, int]):
+def test_a_process_that_saves_a_state_publishes_that_one(numbers: dict[str, int]):
     with listen(raises=False) as listener:
         watched = Agreement(listener, iteration=4)
 
@@ -84,7 +84,7 @@ def test_a_process_that_passes_on_a_state_publishes_that_one(numbers: dict[str, 
             with watched._changed:
                 assert watched._changed.wait_for(lambda: watched._target == 6, 20)
 
-        with pytest.raises(Terminated), watched.passing_on(6):
+        with pytest.raises(Terminated), watched.completing(6):
             decide()
     assert numbers[FOLDER + "0"] == 6
-    assert listener.agreed
+    assert listener.may_stop

@@ -10,7 +10,7 @@ from spo.algorithms.registry import ALGORITHMS
 from spo.environments import make
 from spo.training.defaults import choose_experiment, describe_choice, fit_sizes, make_facts
 from spo.training.experiment import ScalingConfig, from_json, to_json
-from spo.training.trainer import make_schedule
+from spo.training.schedule import make_schedule
 
 BOARD = jax.ShapeDtypeStruct((4, 4), jnp.int32)
 IMAGE = jax.ShapeDtypeStruct((10, 10, 4), jnp.bool_)

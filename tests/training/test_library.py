@@ -185,8 +185,8 @@ def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest
     def params(steps: float, *scores: float) -> Any:
         remaining = iter([-1.0, *scores])  # the first is that of the untrained parameters
 
-        def evaluate(_: Any, __: Any, ___: Any, num_episodes: int, num_others: int, **____: Any) -> Episodes:
-            shape = (1, num_episodes + num_others)
+        def evaluate(_: Any, __: Any, ___: Any, num_episodes: int, num_other: int, **____: Any) -> Episodes:
+            shape = (1, num_episodes + num_other)
             return Episodes(np.full(shape, next(remaining, 0.0)), np.ones(shape, int), {})
 
         monkeypatch.setattr(Trainer, "evaluate", evaluate)

@@ -17,7 +17,7 @@ from spo._version import __version__
 from spo.acting import Episodes
 from spo.checks import MAX_INT, MAX_SEED
 from spo.networks.config import NetworkConfig
-from spo.reports.runs import with_checksum
+from spo.reports.run_files import with_checksum
 from spo.training import checkpointer, checkpoints, loop
 from spo.training.loop import train
 from spo.training.records import NonFiniteError, episode_metrics

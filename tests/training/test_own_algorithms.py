@@ -11,7 +11,7 @@ from cli.command import spo_command
 from spo.algorithms import registry
 from spo.algorithms.registry import default_config, find_algorithm
 from spo.networks.config import NetworkConfig
-from spo.reports.runs import read_config
+from spo.reports.run_files import read_config
 from spo.training.experiment import EvaluationConfig, Experiment, from_json, to_json
 from spo.training.saved_learners import load_experiment
 from training.comparing import assert_same_bits, without_time

@@ -24,7 +24,7 @@ from spo.cli import main
 from spo.environments.checking import InvalidEnvironment
 from spo.networks.config import NetworkConfig
 from spo.reports import run_report
-from spo.reports.runs import read_config
+from spo.reports.run_files import read_config
 from spo.training import checkpoints, library, loop
 from spo.training.agents import Agent
 from spo.training.experiment import EvaluationConfig

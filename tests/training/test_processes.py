@@ -252,7 +252,7 @@ def test_a_signal_to_another_process_ends_this_one_with_a_checkpoint(tmp_path: P
 def test_with_several_processes_a_signal_takes_effect_after_the_interval(tmp_path: Path):
     with listen(raises=False) as listener:
         os.kill(os.getpid(), signal.SIGTERM)
-    assert (listener.number, listener.agreed) == (signal.SIGTERM, False)
+    assert (listener.number, listener.may_stop) == (signal.SIGTERM, False)
 
 
 class Left(Exception):

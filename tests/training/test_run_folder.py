@@ -14,7 +14,8 @@ from spo.algorithms.spo import SPOConfig
 from spo.environments.rubiks_cube import rubiks_cube
 from spo.networks.config import NetworkConfig
 from spo.reports.overview import list_overviews
-from spo.reports.runs import list_runs
+from spo.reports.run_finding import find_runs
+from spo.reports.runs import load_run
 from spo.training import run_folder
 from spo.training.checkpoints import iterations
 from spo.training.experiment import EvaluationConfig
@@ -116,13 +117,13 @@ def test_a_process_killed_while_it_creates_a_run_leaves_no_part_of_one(
     write_learner(source, {}, {"which": "last", "env_steps": [0]})
     folder = RunFolder.unused(tmp_path / "runs" / "run")
     with monkeypatch.context() as patch:
-        owner: Any = {"copyfileobj": run_folder.shutil, "write_json": run_folder, "rename": Path}[moment]
+        owner: Any = {"copyfileobj": run_folder.shutil, "write_json": run_folder.files, "rename": Path}[moment]
         patch.setattr(owner, moment, die)
         patch.setattr(run_folder.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(Killed):
             folder.create(tiny_experiment(), source)
     assert not folder.path.exists()
-    assert list_runs(tmp_path, pytest.fail) == list_overviews(tmp_path) == []
+    assert find_runs(tmp_path) == list_overviews(tmp_path) == []
     assert len(list(folder.path.parent.iterdir())) == 1
     with folder.create(tiny_experiment()):
         assert [path.name for path in folder.path.parent.iterdir()] == ["run"], "what was left is removed"
@@ -241,9 +242,9 @@ def test_runs_are_listed(whole_run: Path, tmp_path: Path):
     RunFolder.unused(tmp_path / "begun").create(tiny_experiment(seed=7))
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.json").write_text("[]")
-    (begun,) = list_runs(tmp_path)
+    (begun,) = map(load_run, find_runs(tmp_path))
     assert (begun.config["seed"], begun.env_steps, begun.finished) == (7, 0, False)
-    (finished,) = [run for run in list_runs(whole_run.parent) if run.folder == whole_run]
+    (finished,) = [load_run(folder) for folder in find_runs(whole_run.parent) if folder == whole_run]
     assert finished.finished
     assert finished.env_steps == 12 * ENV_STEPS_PER_ITERATION
     assert finished.summary is not None

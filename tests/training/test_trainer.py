@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from spo.algorithms.base import TrainState
 from spo.training.experiment import EvaluationConfig
-from spo.training.trainer import Schedule, Trainer, jit_init, make_schedule
+from spo.training.schedule import Schedule, make_schedule
+from spo.training.trainer import Trainer, jit_init
 from spo.types import PRNGKey
 from training.tiny_run import tiny_experiment
 

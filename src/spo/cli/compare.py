@@ -156,14 +156,14 @@ _NO_OPTIONS = ("spo_version", "start_from", "specs", "sha256")
 def to_flags(changed: dict[str, Any], task: str) -> Iterator[str]:
     """Yields the words of the command line that change these settings."""
     from spo.cli.task_options import named_task_options
+    from spo.sweeps.workers import flag
 
     named = {f"task_options.{name}" for name in named_task_options(task)}
     for key, value in changed.items():
         name = key.removeprefix("config.").replace("task_options.", "task.").replace("_", "-")
         # An option that is passed on to another library has no known type, so it is written with its value.
         if isinstance(value, bool) and (key in named or not key.startswith("task_options.")):
-            parent, _, last = name.rpartition(".")
-            yield f"--{parent}{'.' if parent else ''}{'' if value else 'no-'}{last}"
+            yield flag(name, value)
             continue
         yield f"--{name}"
         for item in value if isinstance(value, list) else [value]:

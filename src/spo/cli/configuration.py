@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from tyro.conf import arg
 
@@ -45,49 +45,92 @@ def config(
     print(to_toml(experiment, f"Settings of {origin}, spo {__version__}."), end="")
 
 
-def start_experiment(arguments: Sequence[str], preset: str | None, resume: str | None) -> "Experiment":
+class Source(NamedTuple):
+    """The source of the defaults of `spo train`, which a command line that is not parsed yet names."""
+
+    kind: Literal["resume", "like", "config", "from", "task", "preset"]  # "task": chosen for it
+    name: str  # of the run, the file, the task or the preset
+
+
+def find_source(arguments: Sequence[str], preset: str | None, resume: str | None) -> Source:
+    """Returns the source of the defaults. Raises ValueError if there are several.
+
+    Args:
+        arguments: The command line.
+        preset: The preset that it names, or None.
+        resume: The folder of the run to continue, or None.
+    """
+    from spo import presets
+
+    run, file = find_value(arguments, "--like"), find_value(arguments, "--config")
+    _refuse_several(preset, {"--resume": resume, "--like": run, "--config": file})
+    if resume is not None:
+        return Source("resume", resume)
+    if run is not None:
+        return Source("like", run)
+    if file is not None:
+        return Source("config", file)
+    if preset is not None:
+        return Source("preset", preset)
+    if (saved := _saved_learner(arguments)) is not None:
+        return Source("from", str(saved))
+    task = find_value(arguments, "--task")
+    if task is not None and find_value(arguments, "--from") is None:
+        return Source("task", task)
+    return Source("preset", presets.DEFAULT)
+
+
+def start_experiment(arguments: Sequence[str], preset: str | None, source: Source) -> "Experiment":
     """Returns the experiment that provides the defaults of `spo train`: of a run, of a file, or of the preset.
 
     Algorithm and task decide which options exist, so they are read before the command line is parsed. An exported
     learner (`--from`) provides its network, and the other settings too if nothing else does.
     """
     from spo import presets
-    from spo.training.run_folder import RunFolder
     from spo.training.saved_learners import load_experiment
 
-    run, file = find_value(arguments, "--like"), find_value(arguments, "--config")
-    network = find_value(arguments, "--network.kind")
-    _refuse_several(preset, {"--resume": resume, "--like": run, "--config": file})
     algorithm, task = find_value(arguments, "--algorithm"), find_value(arguments, "--task")
-    if resume is not None:
-        stored = RunFolder.open(Path(resume)).experiment
-        for option, given, own in (("--task", task, stored.task), ("--algorithm", algorithm, stored.algorithm)):
-            if given not in (None, own):
-                raise ValueError(f"A run is resumed with its own settings, {option} {own}: leave {option} {given} out.")
-        return stored
-    saved = _saved_learner(arguments)
-    if run is not None:
-        experiment = like(Path(run), algorithm, task, network)
-    elif file is not None:
-        experiment = _with_choice(_from_file(Path(file), preset or presets.DEFAULT), algorithm, task)
-    elif saved is not None and preset is None:
-        experiment = like(saved, algorithm, task, network)
-    elif is_chosen(arguments, preset):
-        experiment = _choose(arguments, algorithm or "spo", str(task))
-    else:
-        experiment = presets.get(preset or presets.DEFAULT, algorithm or "spo", task)
-    if saved is not None:  # its parameters fit no other network and no other scaling
+    match source.kind:
+        case "resume":
+            return _resumed_experiment(Path(source.name), algorithm, task)
+        case "like" | "from":
+            experiment = like(Path(source.name), algorithm, task, find_value(arguments, "--network.kind"))
+        case "config":
+            experiment = _with_choice(_from_file(Path(source.name), preset or presets.DEFAULT), algorithm, task)
+        case "task":
+            experiment = _choose(arguments, algorithm or "spo", source.name)
+        case "preset":
+            experiment = presets.get(source.name, algorithm or "spo", task)
+    if (saved := _saved_learner(arguments)) is not None:  # its parameters fit no other network and no other scaling
         earlier = load_experiment(saved)
         experiment = dataclasses.replace(experiment, network=earlier.network, scaling=earlier.scaling)
     return experiment
 
 
-def is_chosen(arguments: Sequence[str], preset: str | None) -> bool:
-    """Returns True if the settings are chosen for the task: a task is named, and neither a preset, run nor file."""
+def describe_source(source: Source) -> str:
+    """Returns words for the help text: where the defaults of the options come from."""
+    match source.kind:
+        case "resume" | "like":
+            return f"the run {source.name}"
+        case "config":
+            return "the standard input" if source.name == "-" else f"the file {source.name}"
+        case "from":
+            return f"the learner {source.name}"
+        case "task":
+            return f"the choice for {source.name}"
+        case "preset":
+            return f"the preset {source.name}"
 
-    others = ("--resume", "--like", "--config", "--from")
-    named = preset is not None or any(find_value(arguments, option) is not None for option in others)
-    return find_value(arguments, "--task") is not None and not named
+
+def _resumed_experiment(run: Path, algorithm: str | None, task: str | None) -> "Experiment":
+    """Returns the settings of a run to continue. Raises ValueError for another algorithm or another task."""
+    from spo.training.run_folder import RunFolder
+
+    stored = RunFolder.open(run).experiment
+    for option, given, own in (("--task", task, stored.task), ("--algorithm", algorithm, stored.algorithm)):
+        if given not in (None, own):
+            raise ValueError(f"A run is resumed with its own settings, {option} {own}: leave {option} {given} out.")
+    return stored
 
 
 def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment":
@@ -164,19 +207,13 @@ def _from_file(path: Path, preset: str) -> "Experiment":
 
 
 def _with_choice(experiment: "Experiment", algorithm: str | None, task: str | None) -> "Experiment":
-    """Returns the experiment with another algorithm, which has its own defaults, or another task.
-
-    Environment options and network sizes belong to the task, as with presets.
-    """
+    """Returns the experiment with another algorithm, which has its own defaults, or another task."""
+    from spo import presets
     from spo.algorithms.registry import default_config
-    from spo.networks.config import NetworkConfig
 
     if algorithm is not None and algorithm != experiment.algorithm:
         experiment = dataclasses.replace(experiment, algorithm=algorithm, config=default_config(algorithm))
-    if task is not None and task != experiment.task:
-        network = NetworkConfig(dtype=experiment.network.dtype)
-        experiment = dataclasses.replace(experiment, task=task, task_options={}, network=network)
-    return experiment
+    return experiment if task is None else presets.for_task(experiment, task)
 
 
 def _refuse_several(preset: str | None, sources: dict[str, str | None]) -> None:
@@ -187,20 +224,3 @@ def _refuse_several(preset: str | None, sources: dict[str, str | None]) -> None:
     for option, value in given.items():
         if preset is not None and option != "--config":
             raise ValueError(f"{option} uses the settings of {value}: leave {preset} out.")
-
-
-def describe_source(arguments: Sequence[str], preset: str, resume: str | None) -> str:
-    """Returns words for the help text: where the defaults of the options come from."""
-    from spo import presets
-
-    run, file = resume or find_value(arguments, "--like"), find_value(arguments, "--config")
-    if run is not None:
-        return f"the run {run}"
-    if file == "-":
-        return "the standard input"
-    saved = _saved_learner(arguments)
-    if file is None and saved is not None and (not arguments or arguments[0].startswith("-")):
-        return f"the learner {saved}"
-    if is_chosen(arguments, None if preset == presets.DEFAULT and preset not in arguments[:1] else preset):
-        return f"the choice for {find_value(arguments, '--task')}"
-    return f"the preset {preset}" if file is None else f"the file {file}"

@@ -96,12 +96,12 @@ def to_experiment(options: ExperimentOptions, other_task_options: dict[str, Any]
 
 @dataclass(frozen=True)
 class NoBudget:
-    """For an algorithm that does not search."""
+    """No options: the algorithm does not search."""
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """For an algorithm that searches with particles."""
+    """Options of a search with particles."""
 
     search: Any
     """The search that chooses the actions. The defaults are those of the run."""
@@ -111,7 +111,7 @@ class SearchBudget:
 
 @dataclass(frozen=True)
 class TreeSearchBudget:
-    """For an algorithm that searches with a tree."""
+    """Options of a tree search."""
 
     num_simulations: PositiveInt
     """Simulations of the tree search for each decision."""
@@ -124,7 +124,7 @@ class TreeSearchBudget:
 
 @dataclass(frozen=True)
 class AnyBudget:
-    """For the help without a run: the options of all kinds of search."""
+    """Options of all kinds of search, for the help without a run."""
 
     search: Any = dataclasses.field(default_factory=SearchConfig)
     """Runs that search with particles: the search that chooses the actions. The defaults are those of the run."""

@@ -67,9 +67,9 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
     import jax
 
     from spo.cli.options import to_evaluated
-    from spo.training.evaluation import evaluate_in_parts, name_of_other, number_of_others
+    from spo.training.agents import make_agent, select_seed
+    from spo.training.evaluation import evaluate_in_parts, num_other_episodes, other_prefix
     from spo.training.experiment import to_json
-    from spo.training.library import make_agent
     from spo.training.saved_learners import load_learner_and_origin
     from spo.training.sinks.display import evaluation_progress
     from spo.training.trainer import Trainer, split_episodes
@@ -88,10 +88,10 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
             use_search=chosen.use_search,
             greedy=chosen.greedy,
             on_progress=on_progress,
-            num_others=number_of_others(chosen.episodes),
+            num_other=num_other_episodes(chosen.episodes),
         )
     configured, other = (_per_seed(kind) for kind in split_episodes(episodes, chosen.episodes))
-    agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[0], learner), {})
+    agent = make_agent(trainer.algorithm, select_seed(learner, 0), {})
     plain = to_json(experiment)
     budget = {name: plain["config"][name] for name in chosen.changed_settings}
     return {
@@ -108,8 +108,8 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
         **_intervals(configured),
         "per_seed": {name: value.mean(axis=1).tolist() for name, value in configured.items()},
         "other_actions": {
-            "kind": name_of_other(chosen.greedy),
-            "episodes": number_of_others(chosen.episodes),
+            "kind": other_prefix(chosen.greedy),
+            "episodes": num_other_episodes(chosen.episodes),
             **_intervals(other),
         },
         "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, chosen.use_search, chosen.greedy),
@@ -204,7 +204,7 @@ def render(
 
     from spo.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, check_value
     from spo.environments import rendering
-    from spo.training.library import make_agent
+    from spo.training.agents import make_agent, select_seed
     from spo.training.saved_learners import load_learner
     from spo.training.trainer import Trainer
 
@@ -219,7 +219,7 @@ def render(
     if not 0 <= member < experiment.num_seeds:
         raise ValueError(f"{run} has {experiment.num_seeds} seed(s), counted from 0: there is no --member {member}.")
     trainer = Trainer(experiment)
-    agent = make_agent(trainer.algorithm, jax.tree.map(lambda leaf: leaf[member], learner), {})
+    agent = make_agent(trainer.algorithm, select_seed(learner, member), {})
     evaluation = experiment.evaluation
     use_search, greedy = evaluation.use_search and not policy_only, evaluation.greedy or greedy
     act = functools.partial(agent.act, use_search=use_search, greedy=greedy)

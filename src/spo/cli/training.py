@@ -64,15 +64,15 @@ def read_command(arguments: Sequence[str]) -> Command:
     if is_automatic:  # the settings are those of the command line in any case
         resume, arguments = None, _from_own_start(without_value(arguments, "--resume"))
     _join_processes(arguments, resume)  # before the task is looked at, which may use JAX
-    start = configuration.start_experiment(arguments, preset, resume)
-    source = configuration.describe_source(arguments, preset or presets.DEFAULT, resume)
+    source = configuration.find_source(arguments, preset, resume)
+    start = configuration.start_experiment(arguments, preset, source)
     rest, other_task_options = split_other_task_options(arguments, start)
     chosen = parse(
         "spo train",
         lambda: tyro.cli(
             options.TrainOptions,
             prog="spo train",
-            description=_description(source, presets.PRESETS),
+            description=_description(configuration.describe_source(source), presets.PRESETS),
             default=options.TrainOptions(
                 preset=preset or presets.DEFAULT, experiment=options.make_experiment_options(start)
             ),
@@ -91,7 +91,7 @@ def read_command(arguments: Sequence[str]) -> Command:
     return Command(
         options=chosen,
         experiment=options.to_experiment(chosen.experiment, other_task_options),
-        is_chosen=configuration.is_chosen(arguments, preset),
+        is_chosen=source.kind == "task",
         resume=AUTO if is_automatic else bool(resume),
     )
 

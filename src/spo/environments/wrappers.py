@@ -26,15 +26,15 @@ class EpisodeLimitState(NamedTuple):
     steps: Integer[Array, ""]  # since the reset
 
 
-def check_time_limit(limit: int, name: str = "time_limit") -> None:
+def check_time_limit(limit: int) -> None:
     """Raises ValueError if episodes would have no step."""
     if limit < 1:
-        raise ValueError(f"An episode needs at least one step, got {name}={limit}: give a limit of 1 or more.")
+        raise ValueError(f"An episode needs at least one step, got time_limit={limit}: give a limit of 1 or more.")
 
 
 def episode_limit(env: Environment, limit: int) -> Environment:
     """Truncates episodes after `limit` steps. A step that terminates is not also truncated."""
-    check_time_limit(limit, "limit")
+    check_time_limit(limit)
 
     def begin(inner: State, timestep: TimeStep) -> tuple[EpisodeLimitState, TimeStep]:
         return EpisodeLimitState(inner, jnp.zeros((), jnp.int32)), timestep

@@ -19,6 +19,7 @@ from spo.distributions import Distribution
 from spo.inspection.settings import Settings, apply_settings, own_settings
 from spo.search import SearchOutput
 from spo.training.experiment import Experiment
+from spo.training.scaling import replace_in_tree
 from spo.training.trainer import Trainer
 from spo.types import Action, Array, DiscreteActions, Float, PRNGKey, State, Task, TimeStep
 
@@ -175,7 +176,7 @@ def _to_environment(distribution: Distribution, output: Any) -> Any:
         return output
     nodes = output.tree.embeddings._replace(actions=jax.vmap(convert)(output.tree.embeddings.actions))
     candidates = output.candidates._replace(actions=convert(actions))
-    return output._replace(candidates=candidates, tree=output.tree._replace(embeddings=nodes))
+    return output._replace(candidates=candidates, tree=replace_in_tree(output.tree, embeddings=nodes))
 
 
 def _step_keys(seed: int, index: int) -> tuple[PRNGKey, PRNGKey]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from spo.reports.formatting import HEADLINES
 from spo.reports.grouping import AUTO, group_by_setting, group_by_settings, mixing_notes
-from spo.reports.runs import Record, Run
+from spo.reports.run_files import Record
+from spo.reports.runs import Run
 from spo.reports.stats import min_max, normalise
 
 Metric = Literal["auto", "solve_rate", "return"]
@@ -23,7 +24,7 @@ Actions = Literal["auto", "drawn", "greedy"]
 _METRICS = {"solve_rate": "episode/solved", "return": "episode/return"}
 
 FEW_SEEDS = 5
-"""With fewer seeds, the comparison adds a note that bootstrap intervals are too narrow."""
+"""Number of seeds below which the comparison adds a note that bootstrap intervals are too narrow."""
 
 
 class Result(NamedTuple):

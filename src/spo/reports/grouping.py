@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spo.reports.runs import CHECKSUM, Record, Run, find_setting, flatten
+from spo.reports.run_files import CHECKSUM, Record
+from spo.reports.runs import Run, find_setting, flatten
 
 AUTO = "auto"
 #: Entries of config.json in which repetitions of one experiment may differ, and those that are no settings.

@@ -11,7 +11,7 @@ import numpy as np
 
 from spo.reports import stats
 from spo.reports.comparison import Comparison, Result
-from spo.reports.runs import Record
+from spo.reports.run_files import Record
 from spo.reports.stats import CURVE_RESAMPLES, NUM_RESAMPLES, Curve, Estimate, Verdict
 
 NUM_THRESHOLDS = 101

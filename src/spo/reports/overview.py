@@ -151,8 +151,6 @@ def _damaged(known: Overview, error: Exception) -> Overview:
 
 # --- Choice and order -------------------------------------------------------------------------------------------------
 
-SORT_KEYS = ("started", "run", "task", "algorithm", "steps", "result", "state")
-
 
 def select(
     overviews: Iterable[Overview], *, task: str = "", algorithm: str = "", since: float = float("-inf")
@@ -166,7 +164,7 @@ def select(
 
 
 def sort(overviews: Iterable[Overview], key: str) -> list[Overview]:
-    """Returns the runs in the order of one of `SORT_KEYS`: results with the best first, everything else ascending."""
+    """Returns the runs in the order of a column of `spo runs`: the best result first, everything else ascending."""
 
     def value(overview: Overview) -> Any:
         if key == "result":  # a share of solved episodes is not compared with a return; runs without a result are last

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spo.reports.formatting import HEADLINES, format_duration, format_metric
-from spo.reports.runs import Record, Run, headline, latest_per_seed, load_run, read_records
+from spo.reports.run_files import Record, read_records
+from spo.reports.runs import Run, headline, latest_per_seed, load_run
 from spo.reports.stats import (
     Curve,
     Estimate,

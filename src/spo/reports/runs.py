@@ -11,7 +11,6 @@ from typing import Any
 
 from spo.reports.formatting import HEADLINES
 from spo.reports.run_files import (
-    CHECKSUM,
     Record,
     check_config,
     check_metrics,
@@ -19,9 +18,8 @@ from spo.reports.run_files import (
     read_records,
     read_starts,
     read_summary,
-    with_checksum,
 )
-from spo.reports.run_finding import find_runs, is_run
+from spo.reports.run_finding import find_runs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,11 +60,6 @@ class Run:
     def env_steps(self) -> int:
         """Environment steps of one seed so far."""
         return self.records[-1]["env_steps"] if self.records else 0
-
-    @property
-    def started(self) -> float:
-        """Time of the first start, in seconds since 1970."""
-        return (self.folder / "config.json").stat().st_mtime
 
 
 def load_run(folder: Path) -> Run:
@@ -125,17 +118,6 @@ def load_runs(paths: Iterable[str | Path], warn: Callable[[str], None] = lambda 
     return list(runs.values())
 
 
-def list_runs(root: Path, warn: Callable[[str], None] = lambda _: None) -> list[Run]:
-    """Reads every run under `root`, oldest first, evaluated or not. `warn` receives a message for each damaged one."""
-    runs = []
-    for folder in find_runs(root) if Path(root).is_dir() else ():
-        try:
-            runs.append(load_run(folder))
-        except ValueError as error:
-            warn(f"{folder} is damaged and left out: {error}")
-    return sorted(runs, key=lambda run: (run.started, str(run.folder)))
-
-
 def latest_per_seed(records: Iterable[Record], kind: str) -> list[Record]:
     """Returns the last record of this kind of each seed, in order of seeds."""
     by_seed = {record["seed"]: record for record in records if record["kind"] == kind}
@@ -186,22 +168,4 @@ def _by_seed(records: Iterable[Record], kind: str) -> dict[int, tuple[Record, ..
     return {seed: tuple(by_steps[steps] for steps in sorted(by_steps)) for seed, by_steps in sorted(found.items())}
 
 
-__all__ = [
-    "CHECKSUM",
-    "Record",
-    "Run",
-    "check_config",
-    "find_setting",
-    "flatten",
-    "headline",
-    "is_run",
-    "latest_per_seed",
-    "list_runs",
-    "load_run",
-    "load_runs",
-    "read_config",
-    "read_records",
-    "read_starts",
-    "read_summary",
-    "with_checksum",
-]
+__all__ = ["Run", "find_setting", "flatten", "headline", "latest_per_seed", "load_run", "load_runs"]

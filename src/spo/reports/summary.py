@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from spo.reports.runs import Record
+from spo.reports.run_files import Record
 from spo.reports.stats import Interval, clip_to_share, normal_interval, share_interval, widen_to_seeds
 
 

@@ -61,7 +61,7 @@ ModelFn = Callable[[PRNGKey, State, Action], ModelOutput]
 class BatchedModel(NamedTuple):
     """A model that steps all particles itself: one key, states and actions with leading axes [B, N]."""
 
-    step: Callable[[PRNGKey, Any, Action], ModelOutput]
+    step: Callable[[PRNGKey, Any, Action], ModelOutput]  # (key, states, actions) -> outputs [B, N, ...]
 
 
 AnyModel: TypeAlias = ModelFn | BatchedModel

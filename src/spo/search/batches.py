@@ -27,6 +27,13 @@ def equal_pairs(tree: PyTree[Array]) -> Bool[Array, "N N"]:
     return functools.reduce(jnp.logical_and, map(equal, jax.tree.leaves(tree)))
 
 
+def mean_over_equal(choices: PyTree[Array], values: Float[Array, " N"]) -> Float[Array, " N"]:
+    """Returns for each of N entries the mean of the values of all entries with the same choice."""
+    same = equal_pairs(choices) | jnp.eye(values.shape[0], dtype=bool)  # a NaN differs from itself
+    # A NaN or an infinity of one entry must not reach the others, as it would in a product with 0.
+    return jnp.sum(jnp.where(same, values, 0.0), axis=1) / jnp.sum(same, axis=1)
+
+
 def identity_ancestors(num_roots: int, num_particles: int) -> Integer[Array, "B N"]:
     return jnp.broadcast_to(jnp.arange(num_particles), (num_roots, num_particles))
 

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 
 from spo.keys import numbered_keys
 from spo.search.base import BatchedModel, Expected, ModelFn, ModelOutput
-from spo.search.batches import equal_pairs, over_particles
+from spo.search.batches import mean_over_equal, over_particles
 from spo.search.weighting import bootstrap
-from spo.types import Action, Array, Float, PRNGKey, PyTree, State
+from spo.types import Action, Array, Float, PRNGKey, State
 
 
 def sampled(model_fn: ModelFn, num_outcomes: int) -> ModelFn:
@@ -47,8 +47,9 @@ def sampled(model_fn: ModelFn, num_outcomes: int) -> ModelFn:
 
     def draw_outcomes(key: PRNGKey, state: State, action: Action) -> ModelOutput:
         output, targets = _draw(model_fn, num_outcomes, key, state, action)
-        expected = Expected(jnp.mean(targets, axis=0), jnp.var(targets, axis=0, ddof=1) / num_outcomes)
-        return output._replace(expected=expected)
+        mean, variance = jnp.mean(targets, axis=0), jnp.var(targets, axis=0, ddof=1) / num_outcomes
+        # An infinite outcome has no variance: it would be NaN, and make the whole root invalid.
+        return output._replace(expected=Expected(mean, jnp.where(jnp.isfinite(mean), variance, 0.0)))
 
     return draw_outcomes
 
@@ -73,7 +74,7 @@ def shared(model_fn: ModelFn, num_outcomes: int = 1) -> BatchedModel:
     def step(key: PRNGKey, state: State, action: Action) -> ModelOutput:
         shape = jax.tree.leaves(action)[0].shape[:2]
         output, targets = over_particles(draw)(numbered_keys(key, shape), state, action)
-        means = jax.vmap(_mean_over_equal)((state, action), jnp.mean(targets, axis=2))
+        means = jax.vmap(mean_over_equal)((state, action), jnp.mean(targets, axis=2))
         return output._replace(expected=Expected(means, jnp.zeros_like(means)))
 
     return BatchedModel(step)
@@ -94,13 +95,6 @@ def _draw(
     keys = key[None] if num_outcomes == 1 else jax.random.split(key, num_outcomes)
     outcomes = jax.vmap(model_fn, in_axes=(0, None, None))(keys, state, action)
     return jax.tree.map(lambda x: x[0], outcomes), _targets(outcomes)
-
-
-def _mean_over_equal(choices: PyTree[Array], values: Float[Array, " N"]) -> Float[Array, " N"]:
-    """Returns for each particle the mean of the values of all particles with the same choice."""
-    same = equal_pairs(choices) | jnp.eye(values.shape[0], dtype=bool)  # a NaN differs from itself
-    # A NaN of one particle must not reach the others, as it would in a product with 0.
-    return jnp.sum(jnp.where(same, values, 0.0), axis=1) / jnp.sum(same, axis=1)
 
 
 class Outcomes(NamedTuple):

@@ -63,6 +63,7 @@ def smc_policy(
       root: `prior_logits` [B, A], `value` [B], `embedding` [B, ...].
       recurrent_fn: `(params, rng_key, action [B], embedding [B, ...]) -> (RecurrentFnOutput, embedding)`. It is called
         `horizon` times, vmapped over particles, each with its own key. The axis B is always in the order of the roots.
+        A negative discount, as in games of two players, makes its root invalid: particles have no opponent.
       num_particles: N. Compare N · horizon with mctx's `num_simulations`.
       horizon: number of steps that each particle looks ahead.
       temperature: positive, a scalar or [B]; may be traced. Or a function, as in `spo.search.search`.
@@ -95,7 +96,8 @@ def smc_policy(
             prior=output.prior_logits.astype(logits.dtype),
             value=output.value,
             reward=output.reward,
-            discount=output.discount,
+            # In mctx's games of two players it is -1, the values being those of the player to move.
+            discount=jnp.where(output.discount < 0, jnp.nan, output.discount),
             ended=output.discount == 0,
         )
 

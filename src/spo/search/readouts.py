@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from spo.search.base import Particles, Readout, ReadoutInputs, RootWeights
-from spo.search.batches import equal_pairs
+from spo.search.batches import mean_over_equal
 from spo.search.weighting import bootstrap
 from spo.types import Array, Float, Integer
 
@@ -42,8 +42,7 @@ def _returns_by_action(_carry: None, inputs: ReadoutInputs) -> RootWeights:
     """
     particles = inputs.particles
     returns = particles.rewards + bootstrap(particles.discount, particles.value)
-    same = equal_pairs(inputs.root_actions).astype(returns.dtype)  # [N, N]
-    means = same @ returns / same.sum(axis=1)
+    means = mean_over_equal(inputs.root_actions, returns)
     weights = jax.nn.softmax(inputs.root_log_weights + means / inputs.temperature)
     return RootWeights(jnp.arange(means.shape[0]), weights)
 

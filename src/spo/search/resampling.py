@@ -47,8 +47,10 @@ def systematic(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"
 def residual(key: PRNGKey, weights: Float[Array, " N"]) -> Integer[Array, " N"]:
     """floor(N·w) copies of each particle, and independent draws from the remainders for the rest."""
     num_particles = weights.shape[0]
-    certain = jnp.floor(num_particles * weights)
-    remainder = num_particles * weights - certain
+    copies = num_particles * weights
+    # A whole number of copies may be rounded down: equal weights of 41 particles are a little less than 1/41.
+    certain = jnp.floor(copies * (1.0 + 4.0 * jnp.finfo(copies.dtype).eps))
+    remainder = jnp.maximum(copies - certain, 0.0)
     # The first sum(certain) slots hold the certain copies: slot k belongs to the first n whose running count exceeds k.
     slot = jnp.arange(num_particles)
     running_count = _running_sums(certain).astype(slot.dtype)

@@ -6,7 +6,7 @@
     000/output.log      what the run printed
     sweep.csv, .png     table and figure of all trials
 
-The files are all that a sweep knows. So it continues after any interruption, and processes of several hosts can share
+All state of a sweep is in these files. So it continues after any interruption, and processes of several hosts can share
 it: each trains the trials whose lock it gets.
 """
 
@@ -23,7 +23,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from spo import files
 from spo.checks import PositiveInt, Seed, check_fields
 from spo.reports.overview import Overview, read_overview
-from spo.reports.runs import headline, read_records
+from spo.reports.run_files import read_records
+from spo.reports.runs import headline
 from spo.sweeps.space import Point, Result, Sampler, Space, num_points, parse_values, pick
 from spo.training.locks import RunLock
 
@@ -118,7 +119,7 @@ class SweepFolder:
         elif self.path.exists() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and holds no sweep: choose another --folder.")
         self.path.mkdir(parents=True, exist_ok=True)
-        _write_json(self.settings_path, dataclasses.asdict(sweep))
+        files.write_json(self.settings_path, dataclasses.asdict(sweep))
 
     def read(self) -> Sweep:
         """Returns the settings. Raises ValueError if they are damaged."""
@@ -207,7 +208,7 @@ class SweepFolder:
             ) from error
 
     def _write_trial(self, number: int, content: dict[str, Any]) -> None:
-        _write_json(self.trial_path(number) / "trial.json", content)
+        files.write_json(self.trial_path(number) / "trial.json", content)
 
     # --- Results ------------------------------------------------------------------------------------------------------
 
@@ -254,8 +255,3 @@ def row_of(trial: Trial) -> dict[str, Any]:
         "note": trial.note,
         "run": str(run.folder) if run else "",
     }
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with files.replacing(path) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())

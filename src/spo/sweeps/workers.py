@@ -48,11 +48,16 @@ def train_command(folder: SweepFolder, number: int, words: Sequence[str]) -> lis
 
 
 def option_words(name: str, value: str) -> list[str]:
-    """Returns a setting as an option: `--name value`, `--name` or `--no-name`. Commas separate several values."""
+    """Returns a setting as an option: `--name value`, or a flag. Commas separate several values."""
     if value.lower() in ("true", "false"):
-        parent, _, last = name.rpartition(".")
-        return [f"--{parent}{'.' if parent else ''}{'' if value.lower() == 'true' else 'no-'}{last}"]
+        return [flag(name, value.lower() == "true")]
     return [f"--{name}", *value.split(",")]
+
+
+def flag(name: str, value: bool) -> str:
+    """Returns the option that sets a truth value: `--a.b` or `--a.no-b`."""
+    parent, dot, last = name.rpartition(".")
+    return f"--{parent}{dot}{'' if value else 'no-'}{last}"
 
 
 def run_trials(
@@ -205,4 +210,4 @@ def ending_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-__all__ = ["ending_on_signals", "gpu_slots", "option_words", "run_trials", "train_words"]
+__all__ = ["ending_on_signals", "flag", "gpu_slots", "option_words", "run_trials", "train_words"]

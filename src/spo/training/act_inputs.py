@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from spo.environments.checking.words import named_leaves
 from spo.keys import is_one_key
 from spo.types import DiscreteActions, Environment, PyTree, TimeStep
 
@@ -88,7 +89,7 @@ def _check_timestep(environment: Environment, timestep: Any) -> None:
 
 def _difference(root: str, expected: PyTree, found: PyTree) -> str | None:
     """Returns the first difference between two pytrees in their paths or shapes, as words."""
-    first, second = _leaves(root, expected), _leaves(root, found)
+    first, second = named_leaves(root, expected), named_leaves(root, found)
     for path, leaf in first.items():
         if path not in second:
             return f"{root} has no {path.removeprefix(root) or 'array'}, it is {_describe(found)}"
@@ -96,10 +97,6 @@ def _difference(root: str, expected: PyTree, found: PyTree) -> str | None:
             return f"{path} is {_describe(second[path])} and must be {_describe(leaf)}"
     unknown = [path for path in second if path not in first]
     return f"{unknown[0]} is unknown" if unknown else None
-
-
-def _leaves(root: str, tree: PyTree) -> dict[str, Any]:
-    return {f"{root}{jax.tree_util.keystr(path)}": leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def _describe(value: Any) -> str:

@@ -324,8 +324,7 @@ def _store_latest(folder: Path, progress: Progress) -> None:
     Reports compare metrics.jsonl with the checksum that is stored beside it.
     """
     names = ("iteration", "metrics_bytes", METRICS_CHECKSUM)
-    with files.replacing(folder / LATEST.name) as file:
-        file.write(json.dumps({name: getattr(progress, name) for name in names}).encode() + b"\n")
+    files.write_json(folder / LATEST.name, {name: getattr(progress, name) for name in names})
 
 
 def _missing(folder: Path) -> dict[int, str]:

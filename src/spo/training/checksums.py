@@ -18,8 +18,7 @@ def write(folder: Path) -> None:
     """Writes the SHA-256 of every file below a folder to `checksums.json` in it."""
     paths = _files_below(folder)
     manifest = {"sha256": dict(zip(paths, _hash_all(folder, paths), strict=True))}
-    with files.replacing(folder / MANIFEST) as file:
-        file.write(json.dumps(manifest, indent=1).encode() + b"\n")
+    files.write_json(folder / MANIFEST, manifest)
 
 
 def exist(folder: Path) -> bool:

@@ -109,8 +109,8 @@ def remove_damaged(folder: Path, read_all: bool = False) -> list[str]:
         else:
             known[path.name] = _Known(checksum, status.st_size, status.st_mtime_ns, now)
     if known != stored:
-        with contextlib.suppress(OSError), files.replacing(folder / CHECKSUMS) as file:
-            file.write(json.dumps(known, indent=1).encode())
+        with contextlib.suppress(OSError):
+            files.write_json(folder / CHECKSUMS, known)
     return removed
 
 

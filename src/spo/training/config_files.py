@@ -19,12 +19,14 @@ from spo._version import __version__
 from spo.checks import check_arguments, check_value, shorten, suggest_names
 from spo.environments.own import is_own
 from spo.environments.registry import maker_of
-from spo.reports.runs import check_config, flatten, read_config
+from spo.reports.run_files import check_config, read_config
+from spo.reports.runs import flatten
 from spo.training import exports
 from spo.training.experiment import Experiment, from_json, to_json
 from spo.training.run_folder import RunFolder
 
-Settings = dict[str, Any]
+#: A table of TOML: the settings of a file, or a part of them.
+Table = dict[str, Any]
 
 NONE = "None"
 #: Fields of an experiment that a run stores about itself.
@@ -44,7 +46,7 @@ def to_toml(experiment: Experiment, title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table_lines(table: Settings, path: tuple[str, ...]) -> list[str]:
+def _table_lines(table: Table, path: tuple[str, ...]) -> list[str]:
     """Returns the lines of a table: its own values, then the tables in it, as TOML demands."""
     lines = ["", f"[{'.'.join(map(_key, path))}]"] if path else []
     inner = {name: value for name, value in table.items() if isinstance(value, dict)}
@@ -82,7 +84,7 @@ def _text(text: str) -> str:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_toml(path: Path) -> Settings:
+def read_toml(path: Path) -> Table:
     """Reads the settings of a file; `-` is the standard input. Raises ValueError for a file that is not TOML."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
@@ -169,7 +171,7 @@ def _suggest(config: Any, name: str, prefix: str, fields: set[str]) -> str:
     return suggest_names(prefix + name, [prefix + field for field in fields])
 
 
-def _check_task_options(task: str, options: Settings) -> None:
+def _check_task_options(task: str, options: Table) -> None:
     maker = maker_of(task)
     parameters = inspect.signature(maker).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -213,13 +215,13 @@ def settings_of(source: Path, message: Callable[[str], None]) -> Experiment:
     return dataclasses.replace(experiment, specs=None)
 
 
-def _read_folder(folder: Path) -> tuple[Settings, Experiment]:
+def _read_folder(folder: Path) -> tuple[Table, Experiment]:
     config = read_config(folder)
     check_config(folder, config)
     return config, RunFolder(folder).experiment
 
 
-def _read_export(file: Path) -> tuple[Settings, Experiment]:
+def _read_export(file: Path) -> tuple[Table, Experiment]:
     stored = exports.read_header(file)["experiment"]
     return stored, from_json(stored)
 
@@ -232,4 +234,4 @@ def _version_of(source: Path) -> str | None:
     return header.get("spo_version")
 
 
-__all__ = ["Settings", "change", "name_of_file", "read_toml", "settings_of", "text_setting", "to_toml"]
+__all__ = ["Table", "change", "name_of_file", "read_toml", "settings_of", "text_setting", "to_toml"]

@@ -29,6 +29,7 @@ from spo.environments.own import is_own
 from spo.networks.config import NetworkConfig
 from spo.networks.grids import is_board, is_picture, is_small
 from spo.reports.runs import flatten
+from spo.training import schedule
 from spo.training.experiment import EvaluationConfig, Experiment, NumSteps, ScalingConfig
 from spo.types import DiscreteActions, Environment
 
@@ -277,10 +278,10 @@ def fit_sizes(num_envs: int, length: int, steps: float) -> Sizes:
 
 
 def _excess(steps: float, sizes: Sizes) -> int:
-    """Returns the iterations that a run has beyond the steps asked for, by the rule of `trainer.make_schedule`."""
-    num_iterations = -(-round(steps) // (sizes.num_envs * sizes.rollout_length))
-    interval = -(-num_iterations // (NUM_EVALUATIONS * sizes.logs_per_evaluation))
-    return -(-num_iterations // interval) * interval - num_iterations
+    """Returns the iterations that a run has beyond the steps asked for."""
+    num_iterations = schedule.count_iterations(steps, sizes.num_envs * sizes.rollout_length)
+    intervals = schedule.divide(num_iterations, NUM_EVALUATIONS, sizes.logs_per_evaluation)
+    return intervals.num_iterations - num_iterations
 
 
 def _sequence(config: Any, length: int) -> dict[str, int]:
@@ -324,33 +325,31 @@ def describe_choice(experiment: Experiment) -> str:
     """Returns a line with the settings of a run that were chosen for its task, as options of the command line."""
     parts = {
         "steps": f"{experiment.steps:g}",
-        **{f"network.{name}": value for name, value in _given(experiment.network)},
+        **{f"network.{name}": value for name, value in _given(experiment.network).items()},
         **{f"scaling.{name}": value for name, value in dataclasses.asdict(experiment.scaling).items()},
-        **{f"evaluation.{name}": value for name, value in _given(experiment.evaluation)},
-        **flatten(_differences(experiment)),
+        **{f"evaluation.{name}": value for name, value in _given(experiment.evaluation).items()},
+        **flatten(_differences(experiment.config, default_config(experiment.algorithm))),
     }
     values = ", ".join(f"{name} {_format(value)}" for name, value in parts.items())
     return f"Chosen for this task (each is an option): {values}."
 
 
-def _given(config: Any) -> list[tuple[str, Any]]:
-    return [
-        (name, value) for name, value in dataclasses.asdict(config).items() if value != type(config)().__dict__[name]
-    ]
+def _given(config: Any) -> dict[str, Any]:
+    """Returns the values of a configuration that differ from the defaults of its class."""
+    return _differences(config, type(config)())
 
 
-def _differences(experiment: Experiment) -> dict[str, Any]:
-    """Returns the hyperparameters that differ from the defaults of the configuration."""
-    defaults = dataclasses.asdict(default_config(experiment.algorithm))
+def _differences(config: Any, usual: Any) -> dict[str, Any]:
+    """Returns the values of a configuration that differ from those of another one of its class."""
+    return _differing(dataclasses.asdict(config), dataclasses.asdict(usual))
 
-    def differ(values: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: differ(value, usual[name]) if isinstance(value, dict) else value
-            for name, value in values.items()
-            if value != usual[name]
-        }
 
-    return differ(dataclasses.asdict(experiment.config), defaults)
+def _differing(values: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _differing(value, usual[name]) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value != usual[name]
+    }
 
 
 def _format(value: Any) -> str:

@@ -14,7 +14,7 @@ from spo.training import processes, signals
 from spo.training.checkpointer import Checkpointer
 from spo.training.checkpoints import Saved
 from spo.training.records import NonFiniteError
-from spo.training.run_folder import RunFolder, write_json
+from spo.training.run_folder import RunFolder
 from spo.training.run_state import Progress
 from spo.training.sinks.base import Sink
 from spo.training.trainer import Trainer
@@ -25,7 +25,7 @@ def write_summary(folder: RunFolder, trainer: Trainer, progress: Progress, saved
     if processes.is_first():
         summary = _summarise(folder, trainer, progress, saved)
         summary[METRICS_CHECKSUM] = files.crc32(folder.metrics_path)
-        write_json(folder.summary_path, with_checksum(summary))
+        files.write_json(folder.summary_path, with_checksum(summary))
     processes.wait_for_all()
 
 
@@ -70,7 +70,7 @@ def saving_on_failure(
         yield
     except (KeyboardInterrupt, signals.Terminated) as error:
         with listener.postponed():
-            if listener.agreed:
+            if listener.may_stop:  # all processes have the same latest state
                 checkpointer.save_latest()
                 processes.end_together(error)
             sink.message(f"{signals.describe(error)}: {resume}")

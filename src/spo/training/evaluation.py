@@ -1,7 +1,7 @@
 """Numbers of episodes of an evaluation, and the evaluation of a saved run in parts, between which progress is shown.
 
-Every evaluation plays in both ways: with drawn actions and with the best ones (greedily). `evaluation.greedy` chooses
-the one that decides which parameters are the best. The other way gets a quarter of the episodes.
+Every evaluation plays with both kinds of actions: drawn ones, and the best ones (greedy). `evaluation.greedy` chooses
+the kind that decides which parameters are the best. The other kind gets a quarter of the episodes.
 """
 
 import functools
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from spo.acting import Episodes, RunningEpisodes, continue_episodes, is_unfinished, start_episodes
 from spo.training.processes import to_host
 from spo.training.signals import interruptible
-from spo.training.trainer import Trainer, act_in_both_ways, seed_keys
+from spo.training.trainer import Counts, Trainer, act_with_both_kinds, seed_keys
 from spo.types import PRNGKey
 
 #: (episodes that have ended, all episodes, steps so far) -> None
@@ -23,12 +23,12 @@ OnProgress = Callable[[int, int, int], None]
 MAX_STEPS_PER_PART = 2**20
 
 
-def number_of_others(num_episodes: int) -> int:
-    """Returns the number of episodes that are played in the other way than `evaluation.greedy`."""
+def num_other_episodes(num_episodes: int) -> int:
+    """Returns the number of episodes with the kind of actions that `evaluation.greedy` does not choose."""
     return max(1, num_episodes // 4)
 
 
-def name_of_other(greedy: bool) -> str:
+def other_prefix(greedy: bool) -> str:
     """Returns the prefix of the metrics of these episodes."""
     return "drawn" if greedy else "greedy"
 
@@ -42,7 +42,7 @@ def evaluate_in_parts(
     use_search: bool,
     greedy: bool,
     on_progress: OnProgress,
-    num_others: int = 0,
+    num_other: int = 0,
     seconds_per_part: float = 0.5,
 ) -> Episodes:
     """Returns the same episodes as `Trainer.evaluate` on one device, and reports progress while they run.
@@ -50,7 +50,7 @@ def evaluate_in_parts(
     The random keys of a step do not depend on where a part ends, so the parts may have any length: as many steps as
     take about `seconds_per_part`.
     """
-    environment, counts = trainer.task.evaluation, (num_episodes, num_others)
+    environment, counts = trainer.task.evaluation, Counts(num_episodes, num_other)
 
     @jax.jit
     def start(key: PRNGKey) -> RunningEpisodes:
@@ -62,7 +62,7 @@ def evaluate_in_parts(
     @functools.partial(jax.jit, donate_argnums=1)
     def advance(learner: Any, running: RunningEpisodes, num_steps: jax.Array) -> tuple[RunningEpisodes, Any]:
         def advance_seed(learner: Any, running: RunningEpisodes) -> RunningEpisodes:
-            act = act_in_both_ways(trainer.algorithm, learner, counts, use_search=use_search, greedy=greedy)
+            act = act_with_both_kinds(trainer.algorithm, learner, counts, use_search=use_search, greedy=greedy)
             return continue_episodes(environment, act, running, num_steps)
 
         running = jax.vmap(advance_seed)(learner, running)
@@ -74,8 +74,8 @@ def evaluate_in_parts(
     program = interruptible(advance.lower(learner, running, jnp.int32(num_steps)).compile)
 
     def run_part() -> tuple[RunningEpisodes, Any]:
-        part, counts = program(learner, running, jnp.int32(num_steps))
-        return part, jax.device_get(counts)
+        part, facts = program(learner, running, jnp.int32(num_steps))
+        return part, jax.device_get(facts)
 
     while unfinished:
         started_at = time.perf_counter()
@@ -86,4 +86,4 @@ def evaluate_in_parts(
     return to_host(running.episodes)
 
 
-__all__ = ["OnProgress", "evaluate_in_parts", "name_of_other", "number_of_others"]
+__all__ = ["OnProgress", "evaluate_in_parts", "num_other_episodes", "other_prefix"]

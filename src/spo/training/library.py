@@ -15,7 +15,7 @@ from spo.environments.own import call_maker, to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
 from spo.networks.own import NetworkFunction, give_network
-from spo.reports.runs import read_records, read_summary
+from spo.reports.run_files import read_records, read_summary
 from spo.training import loop
 from spo.training.agents import Agent, Learners, make_agent, select_seed
 from spo.training.compilation_cache import enable_compilation_cache
@@ -98,13 +98,7 @@ def train(
       **settings: see `Settings`.
     """
     started_at = time.perf_counter()
-    check_value("run", run, Path | None)
-    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume == "auto"):
-        raise ValueError(f"resume must be True, False or 'auto', got {shorten(resume)}.")
-    check_value("progress", progress, bool)
-    for name, function in (("callback", callback), ("on_evaluation", on_evaluation)):
-        if function is not None and not callable(function):
-            raise ValueError(f"{name} must be a function, got {shorten(function)}.")
+    _check_arguments(run, resume, progress, callback=callback, on_evaluation=on_evaluation)
     further, start_from, of_loop = _split(settings)
     resume, start_from = _find_start(run, resume, start_from)
     name, task = _name_and_task(env)
@@ -117,17 +111,15 @@ def train(
     given: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, **further}
     if network is not None:
         given["network"] = network
+    starts_from_learner = settings.get("start_from") is not None
     # A continued run has the network of the file from which it started, which may be gone.
-    if (source := start_from if not resume else settings.get("start_from") and run) is not None:
+    source = run if resume and starts_from_learner else start_from
+    if source is not None:
         saved = load_experiment(Path(source))  # its parameters fit no other network and no other scaling
         given = {"network": saved.network, "scaling": saved.scaling, **given}
     algorithm = None if algorithm is None else name_algorithm(algorithm)
-    if resume and run is not None and config is None:  # another version may choose other settings
-        stored = RunFolder.open(Path(run)).experiment
-        given = {"task": name, "steps": stored.steps if steps is None else steps, **given}
-        if algorithm not in (None, stored.algorithm):
-            raise ValueError(f"{run} was trained with the algorithm {stored.algorithm}: leave algorithm out.")
-        experiment = dataclasses.replace(stored, **given)
+    if resume and run is not None and config is None:
+        experiment = _resumed_experiment(run, name, steps, algorithm, given)
     else:
         experiment = _make_experiment(name, algorithm or "spo", steps, task, config, given)
     if progress and config is None and not resume:
@@ -190,6 +182,17 @@ def load(
 # --- Arguments --------------------------------------------------------------------------------------------------------
 
 
+def _check_arguments(run: Any, resume: Any, progress: Any, **functions: Any) -> None:
+    """Raises ValueError for arguments of `train` that have the wrong type. Functions may be None."""
+    check_value("run", run, Path | None)
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume == "auto"):
+        raise ValueError(f"resume must be True, False or 'auto', got {shorten(resume)}.")
+    check_value("progress", progress, bool)
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got {shorten(function)}.")
+
+
 def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, Any]]:
     """Splits settings into those of the experiment, the file to start from, and the rest, which `loop.train` takes."""
     unknown = sorted(settings.keys() - Settings.__annotations__.keys())
@@ -222,6 +225,17 @@ def _make_experiment(
     return Experiment(
         task=name, algorithm=algorithm, steps=1e5 if steps is None else steps, config=config, **{**usual, **given}
     )
+
+
+def _resumed_experiment(
+    run: str | Path, name: str, steps: float | None, algorithm: str | None, given: dict[str, Any]
+) -> Experiment:
+    """Returns the settings of the run to continue, with those that are given. Another version may choose others."""
+    stored = RunFolder.open(Path(run)).experiment
+    if algorithm not in (None, stored.algorithm):
+        raise ValueError(f"{run} was trained with the algorithm {stored.algorithm}: leave algorithm out.")
+    given = {"task": name, "steps": stored.steps if steps is None else steps, **given}
+    return dataclasses.replace(stored, **given)
 
 
 def _find_start(

@@ -23,7 +23,7 @@ from spo.training.agreement import Agreement
 from spo.training.checkpointer import Checkpointer
 from spo.training.compilation_cache import enable_compilation_cache, removing_damaged
 from spo.training.ending import saving_on_failure, write_summary
-from spo.training.evaluation import name_of_other, number_of_others
+from spo.training.evaluation import num_other_episodes, other_prefix
 from spo.training.experiment import Experiment
 from spo.training.record_log import RecordLog
 from spo.training.records import (
@@ -82,8 +82,7 @@ def run(
       checkpoint_seconds: the least time between two checkpoints. None: see `Checkpointer`.
       started_at: the value of `time.perf_counter()` from which the times of the run are counted; by default, now.
     """
-    check_metric_names(trainer.task)
-    check_search_memory(trainer.experiment, trainer.task, trainer.num_devices)
+    _check(trainer)
     # A checkpoint needs all processes: with several of them, a signal takes effect when they agree.
     with signals.listen(folder is not None, raises=jax.process_count() == 1) as listener:
         sink = SinkGroup([*_file_sinks(folder), *sinks] if processes.is_first() else [])
@@ -104,7 +103,7 @@ def run(
                         trainer.compile_ahead()  # during the first evaluation: GPU programs take long to compile
                     state = _init(trainer, folder)
                     state = _evaluate(trainer, state, log)
-                    _update(checkpointer, state, agreement)
+                    _save_state(checkpointer, state, agreement)
                 state = _train_to_end(trainer, state, log, checkpointer, agreement, callbacks)
             with memory.explaining(lambda: trainer.abstract_state, _advice_at_end(trainer, folder)):
                 state = _evaluate_final(trainer, state, log)
@@ -167,8 +166,7 @@ def train(
                 sink.message(f"From now on, evaluations differ: {changes}.")
         enable_compilation_cache()
         trainer = Trainer(experiment, task, deterministic=deterministic)
-        check_metric_names(trainer.task)
-        check_search_memory(trainer.experiment, trainer.task, trainer.num_devices)
+        _check(trainer)
         if not resume:  # only here: settings that are refused must not leave a folder behind
             if start_from is not None:
                 exports.read_learner(start_from, trainer.abstract_state.learner)
@@ -189,6 +187,12 @@ def train(
 
 
 # --- Steps of the loop ------------------------------------------------------------------------------------------------
+
+
+def _check(trainer: Trainer) -> None:
+    """Raises ValueError if the metrics of the task have bad names, or if the search needs more memory than there is."""
+    check_metric_names(trainer.task)
+    check_search_memory(trainer.experiment, trainer.task, trainer.num_devices)
 
 
 def _init(trainer: Trainer, folder: RunFolder | None) -> RunState:
@@ -229,25 +233,25 @@ def _train_to_end(
             state = _evaluate(trainer, state, log)
         state = state._replace(progress=state.progress._replace(stopped=stopped))
         is_last = stopped or interval == schedule.num_intervals
-        _update(checkpointer, state, agreement, is_last, is_evaluated)
+        _save_state(checkpointer, state, agreement, is_last, is_evaluated)
     return state
 
 
-def _update(
+def _save_state(
     checkpointer: Checkpointer,
     state: RunState,
     agreement: Agreement,
     is_last: bool = False,
     is_evaluated: bool = False,
 ) -> None:
-    """Passes on a complete state, which is saved if it is time. Raises the exception of a signal to any process."""
+    """Saves a complete state if it is time. Raises the exception of a signal that any process has received."""
     listener = agreement.listener
-    with agreement.passing_on(state.progress.iteration):
+    with agreement.completing(state.progress.iteration):
         with listener.postponed():
             checkpointer.update(state, is_last, is_evaluated)
         number = processes.max_over_processes(listener.number or 0)
         if number:
-            listener.number, listener.agreed = number, True
+            listener.number, listener.may_stop = number, True
             listener.stop()
 
 
@@ -271,7 +275,7 @@ def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     config, iteration = trainer.experiment.evaluation, state.progress.iteration
     # The key depends on the iteration alone: a resumed run repeats the evaluation of an uninterrupted one.
     key = _make_keys(trainer.experiment.seed, iteration).evaluation
-    metrics = _play_in_both_ways(
+    metrics = _play_both_kinds(
         trainer, state.train_state.learner, key=key, num_episodes=config.episodes, use_search=config.use_search
     )
     check_finite(metrics, f"in the evaluation after iteration {iteration}")
@@ -280,15 +284,15 @@ def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     return keep_best(state._replace(progress=progress), metrics["episode/return"])
 
 
-def _play_in_both_ways(
+def _play_both_kinds(
     trainer: Trainer, learner: Any, *, key: PRNGKey, num_episodes: int, use_search: bool
 ) -> dict[str, np.ndarray]:
     """Returns the metrics of episodes with drawn actions and with the best ones, of which one kind has fewer."""
     greedy = trainer.experiment.evaluation.greedy
-    others = number_of_others(num_episodes)
-    episodes = trainer.evaluate(learner, key, num_episodes, use_search=use_search, greedy=greedy, num_others=others)
+    num_other = num_other_episodes(num_episodes)
+    episodes = trainer.evaluate(learner, key, num_episodes, use_search=use_search, greedy=greedy, num_other=num_other)
     configured, other = split_episodes(episodes, num_episodes)
-    return episode_metrics("episode", configured) | episode_metrics(name_of_other(greedy), other)
+    return episode_metrics("episode", configured) | episode_metrics(other_prefix(greedy), other)
 
 
 def _evaluate_final(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
@@ -298,7 +302,7 @@ def _evaluate_final(trainer: Trainer, state: RunState, log: RecordLog) -> RunSta
     """
     config, key = trainer.experiment.evaluation, _make_keys(trainer.experiment.seed).final
     searches = config.use_search and trainer.algorithm.model_steps_per_env_step > 0
-    play = functools.partial(_play_in_both_ways, trainer, key=key, num_episodes=config.final_episodes)
+    play = functools.partial(_play_both_kinds, trainer, key=key, num_episodes=config.final_episodes)
     policy_only = play(state.best_learner, use_search=False)
     metrics = dict(play(state.best_learner, use_search=True) if searches else policy_only)
     # One program serves the best and the last parameters. Of the last ones, only the configured actions are recorded.

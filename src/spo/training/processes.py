@@ -2,6 +2,14 @@
 
 All processes run the same program on the same numbers. Only process 0 writes files and messages. The processes share a
 file system.
+
+They end in one of two ways:
+
+-   Together, after a signal to any of them. At the end of an interval they compare their signals with
+    `max_over_processes`. `spo.training.agreement` stops them during a long interval. All save the same state, and
+    `end_together` waits for the last one.
+-   One by one, after an error in one of them. `leaving_on_failure` ends this process at once. The others lose it: a
+    collective operation fails, or JAX misses its heartbeat and aborts. They end with `LOST_CODE`.
 """
 
 import contextlib
@@ -35,6 +43,7 @@ LOST_WORDS = (
 #: Longest wait for another process, which may compile or evaluate meanwhile. A lost process is noticed much earlier.
 EXCHANGE_MILLISECONDS = 24 * 60 * 60 * 1000
 
+#: Name and number of the next exchange. All processes make the same exchanges, so equal numbers belong together.
 _exchanges: dict[str, Any] = {"folder": "spo/run", "count": 0}
 _handlers: list[Any] = []  # C functions that must not be deleted
 
@@ -163,8 +172,8 @@ def published(folder: str) -> dict[str, int]:
     return {name.removeprefix(folder): int(value) for name, value in _client().key_value_dir_get(folder)}
 
 
-def give_up_programs() -> None:
-    """Starts anew to count exchanges: the processes have given up their programs at different places."""
+def restart_exchanges() -> None:
+    """Counts exchanges from 0 again, under another name. Processes that stop early are at different places."""
     _exchanges["folder"], _exchanges["count"] = "spo/end", 0
 
 

@@ -25,7 +25,8 @@ from spo.environments import registry
 from spo.environments.own import plain_option
 from spo.importing import is_object_name
 from spo.provenance import git_commit
-from spo.reports.runs import CHECKSUM, check_config, flatten, read_config, read_starts, with_checksum
+from spo.reports.run_files import CHECKSUM, check_config, read_config, read_starts, with_checksum
+from spo.reports.runs import flatten
 from spo.training import checkpoints, exports, locks, processes
 from spo.training.experiment import Experiment, from_json, to_json
 
@@ -210,7 +211,7 @@ class RunFolder:
         if start_from is not None:
             with Path(start_from).open("rb") as source, files.replacing(self.start_path) as target:
                 shutil.copyfileobj(source, target)
-        write_json(self.config_path, with_checksum(config))
+        files.write_json(self.config_path, with_checksum(config))
         files.sync_folder(self.path)
 
     def open_to_train(self) -> locks.RunLock:
@@ -263,13 +264,13 @@ class RunFolder:
         if processes.is_first() and changes:
             config = {name: value for name, value in read_config(self.path).items() if name != CHECKSUM}
             config["evaluation"] = to_json(experiment)["evaluation"]
-            write_json(self.config_path, with_checksum(config))
+            files.write_json(self.config_path, with_checksum(config))
         return changes
 
     def record_start(self, **facts: Any) -> None:
         """Adds this start of the run to environment.json."""
         start = {**_describe_environment(), **facts}
-        write_json(self.environment_path, with_checksum({"starts": [*read_starts(self.path), start]}))
+        files.write_json(self.environment_path, with_checksum({"starts": [*read_starts(self.path), start]}))
 
 
 def _without_defaults(experiment: Experiment) -> Experiment:
@@ -301,12 +302,6 @@ def new_run_folder(parent: Path, task: str, algorithm: str) -> Path:
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Writes a JSON file at once: readers never see a part of it."""
-    with files.replacing(path) as file:
-        file.write(json.dumps(data, indent=2).encode() + b"\n")
 
 
 def _contents(folder: Path) -> list[str]:

@@ -1,9 +1,12 @@
 """Scaling of observations and rewards, for all algorithms: rewards of 0.001 and of 1000 are learned alike.
 
 An algorithm is a function of its setting. `scale_algorithm` calls it with a setting whose networks normalise their
-observations and whose environments scale their rewards. The statistics are traced arrays of the learner, so each
-iteration uses the latest ones, and checkpoints and exports contain them. The replay buffer has observations as the
-environment shows them. Its rewards are rescaled whenever the scale changes.
+observations and whose environments scale their rewards. The statistics (`Scales`) are traced arrays of the learner, so
+each iteration uses the latest ones, and checkpoints and exports contain them. One iteration (`step`):
+
+1.  The algorithm acts and learns with the present scales. The `Recorder` in its worker measures the rollout.
+2.  The scales are updated with these measurements.
+3.  Stored rewards get the new scale. The replay buffer has observations as the environment shows them.
 
     observations   (x - mean) / standard deviation, per entry, in policy, critic and search alike; numbers that have
                    hardly changed so far are not enlarged (`normalise` with `cautious`)
@@ -31,7 +34,7 @@ from spo.algorithms.observation_statistics import (
 from spo.networks import Architecture, Networks
 from spo.networks.grids import GridTorso, is_board, is_picture
 from spo.networks.torsos import CNN, MLP
-from spo.search import SearchOutput
+from spo.search import SearchOutput, mcts
 from spo.search.results import scale_values
 from spo.training.experiment import ScalingConfig
 from spo.types import Action, Array, Bool, Environment, Float, Metrics, Observation, PRNGKey, PyTree, State, TimeStep
@@ -45,7 +48,10 @@ REWARD_METRICS = ("episode/return", "value/mean", "value/target", "search/value_
 
 
 class Scales(NamedTuple):
-    """Statistics by which observations and rewards are scaled. None: they are not."""
+    """Statistics by which observations and rewards are scaled. None: they are not.
+
+    Which of them is None never changes during a run. Both are if an observation that is to be scaled has no numbers.
+    """
 
     observations: RunningStatistics | None  # of the leaves of an observation; None in place of each other leaf
     returns: RunningStatistics | None  # of discounted returns
@@ -96,6 +102,10 @@ class Recorder(NamedTuple):
         return Recorder(self.gamma, last, Scales(observations, returns))
 
 
+#: scales -> the algorithm, with networks and environments that scale by them
+AlgorithmWith = Callable[[Scales], Algorithm]
+
+
 def scale_algorithm(
     make_algorithm: Callable[[Setting, Any], Algorithm], scaling: ScalingConfig
 ) -> Callable[[Setting, Any], Algorithm]:
@@ -106,38 +116,49 @@ def scale_algorithm(
     def make_scaled(setting: Setting, config: Any) -> Algorithm:
         plain = make_algorithm(setting, config)
 
-        def bind(scales: Scales) -> Algorithm:
+        def algorithm_with(scales: Scales) -> Algorithm:
             return make_algorithm(scale_setting(setting, scales), config)
 
         def act(learner: ScaledLearner, *arguments: Any, **options: bool) -> Action:
-            return bind(learner.scales).act(learner.inner, *arguments, **options)
+            return algorithm_with(learner.scales).act(learner.inner, *arguments, **options)
 
         def value(learner: ScaledLearner, key: PRNGKey, timestep: TimeStep) -> Float[Array, " B"]:
-            return bind(learner.scales).value(learner.inner, key, timestep) / learner.scales.reward_scale
+            in_scaled_rewards = algorithm_with(learner.scales).value(learner.inner, key, timestep)
+            return in_scaled_rewards / learner.scales.reward_scale
 
-        init_fn = functools.partial(init, bind, setting, scaling, getattr(config, "gamma", 0.99))
-        step_fn, inspect = functools.partial(step, bind), _bind_inspect(plain.inspect, bind)
-        return plain._replace(init=init_fn, step=step_fn, act=act, value=value, inspect=inspect)
+        return plain._replace(
+            init=functools.partial(init, algorithm_with, setting, scaling, getattr(config, "gamma", 0.99)),
+            step=functools.partial(step, algorithm_with),
+            act=act,
+            value=value,
+            inspect=None if plain.inspect is None else _scale_inspect(plain.inspect, algorithm_with),
+        )
 
     return make_scaled
 
 
-def _bind_inspect(plain: Inspect | None, bind: Callable[[Scales], Algorithm]) -> Inspect | None:
+def _scale_inspect(plain: Inspect, algorithm_with: AlgorithmWith) -> Inspect:
     """Returns the functions of `spo inspect` for a scaled learner. Only the temperature is in scaled rewards."""
-    if plain is None:
-        return None
 
-    def bound(name: str) -> Any:
-        def call(learner: ScaledLearner, *arguments: Any, **options: Any) -> Any:
-            return getattr(bind(learner.scales).inspect, name)(learner.inner, *arguments, **options)
+    def inspect_with(scales: Scales) -> Any:
+        return algorithm_with(scales).inspect
 
-        return None if getattr(plain, name) is None else call
+    def policy(learner: ScaledLearner, timestep: TimeStep) -> Any:
+        return inspect_with(learner.scales).policy(learner.inner, timestep)
 
     def search(learner: ScaledLearner, *arguments: Any, **options: Any) -> Searched:
-        searched: Searched = bound("search")(learner, *arguments, **options)
+        searched = inspect_with(learner.scales).search(learner.inner, *arguments, **options)
         return searched._replace(output=_in_rewards(searched.output, learner.scales.reward_scale))
 
-    return Inspect(plain.distribution, bound("policy"), None if plain.search is None else search, bound("temperature"))
+    def temperature(learner: ScaledLearner) -> Float[Array, ""]:
+        return inspect_with(learner.scales).temperature(learner.inner)
+
+    return Inspect(
+        plain.distribution,
+        policy,
+        search=None if plain.search is None else search,
+        temperature=None if plain.temperature is None else temperature,
+    )
 
 
 def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
@@ -147,12 +168,16 @@ def _in_rewards(output: Any, scale: Float[Array, ""]) -> Any:
     names = ("raw_values", "node_values", "children_values", "children_rewards")
     tree = output.tree
     scaled = {name: getattr(tree, name) / scale for name in names}
-    replace = tree._replace if hasattr(tree, "_replace") else tree.replace  # mctx's tree is a dataclass
-    return output._replace(value=output.value / scale, tree=replace(**scaled))
+    return output._replace(value=output.value / scale, tree=replace_in_tree(tree, **scaled))
+
+
+def replace_in_tree(tree: Any, **fields: Any) -> Any:
+    """Returns a search tree of either library with other values of some fields."""
+    return tree._replace(**fields) if isinstance(tree, mcts.Tree) else tree.replace(**fields)  # mctx's: a dataclass
 
 
 def init(
-    bind: Callable[[Scales], Algorithm],
+    algorithm_with: AlgorithmWith,
     setting: Setting,
     scaling: ScalingConfig,
     gamma: float,
@@ -161,7 +186,7 @@ def init(
 ) -> TrainState:
     """Returns the first state of the algorithm, with empty statistics."""
     scales = init_scales(setting, scaling)
-    learner, worker = bind(scales).init(key_learner, key_worker)
+    learner, worker = algorithm_with(scales).init(key_learner, key_worker)
     if _find_recorders(worker) == []:
         raise ValueError("scaling needs an algorithm that acts by spo.acting.rollout: switch it off for this one.")
 
@@ -171,12 +196,12 @@ def init(
     return TrainState(ScaledLearner(learner, scales), _map_nodes(Worker, attach, worker))
 
 
-def step(bind: Callable[[Scales], Algorithm], state: TrainState) -> tuple[TrainState, Metrics]:
+def step(algorithm_with: AlgorithmWith, state: TrainState) -> tuple[TrainState, Metrics]:
     """Runs one iteration of the algorithm with the present scales; then updates them with its rollout."""
     learner, worker = state
     scales = learner.scales
-    (inner, worker), metrics = bind(scales).step(TrainState(learner.inner, worker))
-    is_measured = _num_measured(scales) > 0
+    (inner, worker), metrics = algorithm_with(scales).step(TrainState(learner.inner, worker))
+    is_measured = _num_measured(scales) > 0  # not before the first iteration, which only measures
     inner = jax.tree.map(lambda new, old: jnp.where(is_measured, new, old), inner, learner.inner)
     updated = update_scales(scales, _find_recorders(worker)[0].rollout)
     worker = rescale_worker(worker, updated.reward_scale / scales.reward_scale)
@@ -232,7 +257,10 @@ def update_scales(scales: Scales, rollout: Scales) -> Scales:
 def discounted_returns(
     gamma: Float[Array, ""], last: Float[Array, " E"], rewards: Float[Array, "T E"], ended: Bool[Array, "T E"]
 ) -> tuple[Float[Array, " E"], Float[Array, "T E"]]:
-    """G_t = r_t + γ G_{t-1}, with G = 0 after the end of an episode. Returns the last G to go on from, and all."""
+    """G_t = r_t + γ G_{t-1}, with G = 0 after the end of an episode.
+
+    Returns the last G, from which the next rollout continues, and all of them.
+    """
 
     def include_step(
         previous: Float[Array, " E"], now: tuple[Float[Array, " E"], Bool[Array, " E"]]
@@ -347,4 +375,4 @@ def _find_recorders(worker: Any) -> list[Any]:
     return [node.recorder for node in nodes if isinstance(node, Worker)]
 
 
-__all__ = ["Recorder", "ScaledLearner", "Scales", "scale_algorithm"]
+__all__ = ["Recorder", "ScaledLearner", "Scales", "replace_in_tree", "scale_algorithm"]

@@ -38,14 +38,14 @@ class Terminated(SystemExit):
 class Listener:
     """Receives the signals that end a run.
 
-    The first one raises KeyboardInterrupt or `Terminated`, unless `raises` is False. Those soon after it do nothing:
-    the run is ending already. A later one raises the exception again, in case the first was caught somewhere.
+    The first one raises KeyboardInterrupt or `Terminated`, unless `may_stop` is False: then its number is kept for the
+    caller. Those soon after it do nothing: the run is ending already. A later one raises the exception again, in case
+    the first was caught somewhere.
     """
 
     def __init__(self, raises: bool = True):
         self.number: int | None = None  # of the first signal
-        self.agreed = raises  # all processes stop at the same state
-        self._raises = raises
+        self.may_stop = raises  # of several processes: only once all agree on the last state
         self._num_postponed = 0
         self._raised_at = -math.inf
 
@@ -56,7 +56,7 @@ class Listener:
             self.number = number
         if number == signal.SIGHUP:
             _replace_lost_terminal()
-        may_raise = (self._raises or self.agreed) and not self._num_postponed
+        may_raise = self.may_stop and not self._num_postponed
         if may_raise and time.monotonic() - self._raised_at > SECONDS_BETWEEN:
             self.stop()
 

@@ -1,4 +1,4 @@
-"""The trainer: an experiment as compiled functions (initialise, run an interval, evaluate) and its schedule.
+"""The trainer: an experiment as compiled functions (initialise, run an interval, evaluate).
 
 The functions run on a mesh of devices. The learner is replicated. Environments and replay are split: each device has
 its own worker, and the algorithm averages gradients over `DEVICE_AXIS`. One device is a mesh of length 1. Seeds are a
@@ -19,7 +19,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from spo.acting import ActFn, Episodes, run_episodes
 from spo.algorithms.base import DEVICE_AXIS, Algorithm, Metrics, Setting, TrainState
 from spo.algorithms.registry import find_algorithm
-from spo.checks import MAX_INT
 from spo.environments.own import fill_mask
 from spo.host import abstract_key, collection_paused
 from spo.networks.config import make_architecture
@@ -27,6 +26,7 @@ from spo.networks.description import count_parameters, describe_network
 from spo.training.experiment import Experiment
 from spo.training.processes import place_keys, to_host
 from spo.training.scaling import scale_algorithm
+from spo.training.schedule import make_schedule
 from spo.training.signals import in_background, interruptible
 from spo.training.tasks import make_task
 from spo.types import Action, Environment, PRNGKey, State, Task, TimeStep
@@ -72,7 +72,7 @@ class Trainer:
         self.init_fn = jit_init(self.algorithm, self.mesh, experiment.num_seeds)
         #: (state, number of iterations) -> (state, metrics per seed)
         self.run_fn = jit_run(self.algorithm, self.mesh)
-        #: (learner, key, number of episodes, use_search, greedy, number of others) -> Episodes [seed, episode]
+        #: (learner, key, number of episodes, use_search, greedy, number of other episodes) -> Episodes [seed, episode]
         self.evaluate_fn = jit_evaluate(self.algorithm, self.task.evaluation, self.mesh, experiment.num_seeds)
         self._executables: dict[Any, Callable[..., Any]] = {}
         self._compiling: dict[Any, Future[Callable[..., Any]]] = {}
@@ -120,14 +120,14 @@ class Trainer:
         return state, interruptible(to_host, metrics), time.perf_counter() - start
 
     def evaluate(
-        self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool, num_others: int = 0
+        self, learner: Any, key: PRNGKey, num_episodes: int, *, use_search: bool, greedy: bool, num_other: int = 0
     ) -> Episodes:
         """Runs whole episodes with each seed's learner and returns them as NumPy arrays [seed, episode].
 
-        The last `num_others` are played in the other way: greedily if not `greedy`.
+        `num_other` episodes with the other kind of actions follow: greedy ones if not `greedy`.
         """
         key = self._replicate(key)
-        static = (num_episodes, use_search, greedy, num_others)
+        static = (num_episodes, use_search, greedy, num_other)
         evaluate = self._compile(("evaluate", *static), self.evaluate_fn, learner, key, *static)
         return interruptible(to_host, interruptible(_finish, evaluate, learner, key))
 
@@ -170,44 +170,6 @@ def _lower(function: Any, *arguments: Any) -> Any:
 def _finish(program: Callable[..., Any], *arguments: Any) -> Any:
     """Runs a program and waits for its results."""
     return jax.block_until_ready(program(*arguments))
-
-
-# --- Schedule ---------------------------------------------------------------------------------------------------------
-
-
-class Schedule(NamedTuple):
-    """Lengths and numbers of the intervals of a run. All intervals are equally long: one program serves them all."""
-
-    iterations_per_interval: int  # between two log records
-    num_intervals: int  # in the whole run
-    num_evaluations: int  # during training
-
-    @property
-    def num_iterations(self) -> int:
-        return self.num_intervals * self.iterations_per_interval
-
-    def intervals_after(self, iteration: int) -> range:
-        """Returns the intervals, counted from 1, that remain after this iteration."""
-        return range(iteration // self.iterations_per_interval + 1, self.num_intervals + 1)
-
-    def evaluates_after(self, interval: int) -> bool:
-        """Returns True if the interval ends with an evaluation. They are evenly spaced; the last one ends the run."""
-        due = interval * self.num_evaluations // self.num_intervals
-        return due > (interval - 1) * self.num_evaluations // self.num_intervals
-
-
-def make_schedule(experiment: Experiment, env_steps_per_iteration: int) -> Schedule:
-    """Returns the schedule of at least `experiment.steps` steps. The excess is less than one interval."""
-    num_evaluations = experiment.evaluation.num_evaluations
-    num_iterations = -(-round(experiment.steps) // env_steps_per_iteration)
-    if num_iterations > MAX_INT:  # iterations and updates are counted with 32 bits on the device
-        raise ValueError(
-            f"steps={experiment.steps:g} are {num_iterations:,} iterations of {env_steps_per_iteration:,} steps, and a "
-            f"run has at most {MAX_INT:,}: choose fewer steps, or more num_envs."
-        )
-    length = -(-num_iterations // (num_evaluations * experiment.logs_per_evaluation))
-    num_intervals = -(-num_iterations // length)
-    return Schedule(length, num_intervals, min(num_evaluations, num_intervals))
 
 
 # --- Devices ----------------------------------------------------------------------------------------------------------
@@ -290,29 +252,36 @@ def jit_run(algorithm: Algorithm, mesh: Mesh) -> Any:
     return run
 
 
-def jit_evaluate(algorithm: Algorithm, environment: Environment, mesh: Mesh, num_seeds: int) -> Any:
-    """Returns the jitted function (learner, key, number of episodes, use_search, greedy, number of others) -> Episodes.
+class Counts(NamedTuple):
+    """Numbers of episodes of an evaluation, by kind of actions. The other kind comes last."""
 
-    The others are the last episodes, and are played in the other way.
+    configured: int  # as `evaluation.greedy` says
+    other: int  # the other kind: greedy if those are drawn, and drawn if those are greedy
+
+
+def jit_evaluate(algorithm: Algorithm, environment: Environment, mesh: Mesh, num_seeds: int) -> Any:
+    """Returns the jitted function (learner, key, number of episodes, use_search, greedy, number of other episodes).
+
+    It returns `Episodes` [seed, episode]. The other episodes are the last ones, with the other kind of actions.
     """
 
     def evaluate_device(
-        counts: tuple[int, int], use_search: bool, greedy: bool, learner: Any, key: PRNGKey
+        counts: Counts, use_search: bool, greedy: bool, learner: Any, key: PRNGKey
     ) -> tuple[Episodes, Episodes]:
         def evaluate_seed(learner: Any, key: PRNGKey) -> Episodes:
-            act = act_in_both_ways(algorithm, learner, counts, use_search=use_search, greedy=greedy)
+            act = act_with_both_kinds(algorithm, learner, counts, use_search=use_search, greedy=greedy)
             key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
             return run_episodes(environment, act, key, sum(counts))
 
         episodes = jax.vmap(evaluate_seed)(learner, seed_keys(key, num_seeds))
-        return split_episodes(episodes, counts[0])
+        return split_episodes(episodes, counts.configured)
 
     @functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
     def evaluate(
-        learner: Any, key: PRNGKey, num_episodes: int, use_search: bool, greedy: bool, num_others: int = 0
+        learner: Any, key: PRNGKey, num_episodes: int, use_search: bool, greedy: bool, num_other: int = 0
     ) -> Episodes:
-        counts = (num_episodes, num_others)
-        per_device = (-(-num_episodes // mesh.devices.size), -(-num_others // mesh.devices.size))
+        counts = Counts(num_episodes, num_other)
+        per_device = Counts(*(-(-count // mesh.devices.size) for count in counts))
         function = functools.partial(evaluate_device, per_device, use_search, greedy)
         in_specs, out_specs = (REPLICATED, REPLICATED), PartitionSpec(None, DEVICE_AXIS)
         on_mesh = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -323,23 +292,21 @@ def jit_evaluate(algorithm: Algorithm, environment: Environment, mesh: Mesh, num
     return evaluate
 
 
-def act_in_both_ways(
-    algorithm: Algorithm, learner: Any, counts: tuple[int, int], *, use_search: bool, greedy: bool
-) -> ActFn:
-    """Returns `act` for a batch of episodes: the first `counts[0]` as `greedy` says, the next `counts[1]` otherwise."""
+def act_with_both_kinds(algorithm: Algorithm, learner: Any, counts: Counts, *, use_search: bool, greedy: bool) -> ActFn:
+    """Returns `act` for a batch of episodes: the first ones act as `greedy` says, the last `counts.other` otherwise."""
     act = functools.partial(algorithm.act, learner, use_search=use_search)
-    if counts[1] == 0:
+    if counts.other == 0:
         return functools.partial(act, greedy=greedy)
     if algorithm.greedy_per_state:  # one search for both
-        return functools.partial(act, greedy=(jnp.arange(sum(counts)) < counts[0]) == greedy)
+        return functools.partial(act, greedy=(jnp.arange(sum(counts)) < counts.configured) == greedy)
 
     def act_twice(key: PRNGKey, state: State, timestep: TimeStep) -> Action:
-        key_first, key_others = jax.random.split(key)
-        first, others = (
+        key_configured, key_other = jax.random.split(key)
+        configured, other = (
             jax.tree.map(lambda x, part=part: x[part], (state, timestep))
-            for part in (slice(counts[0]), slice(counts[0], None))
+            for part in (slice(counts.configured), slice(counts.configured, None))
         )
-        actions = act(key_first, *first, greedy=greedy), act(key_others, *others, greedy=not greedy)
+        actions = act(key_configured, *configured, greedy=greedy), act(key_other, *other, greedy=not greedy)
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *actions)
 
     return act_twice

@@ -265,15 +265,15 @@ def backup(tree: Tree, edges: Edges, output: Any, interpret: bool) -> Tree:
     """`walks.backup` as one kernel, which changes the arrays of the tree in place."""
     arrays = Changed._make(getattr(tree, name) for name in Changed._fields)
     dtype = tree.node_values.dtype
-    numbers = (number.astype(dtype) for number in (output.reward, output.discount, output.value))
-    expanded = _Expanded(*edges, *numbers, prior_logits=output.prior_logits.astype(tree.children_prior_logits.dtype))
+    reward, discount, value = (number.astype(dtype) for number in (output.reward, output.discount, output.value))
+    logits = output.prior_logits.astype(tree.children_prior_logits.dtype)
+    expanded = _Expanded(*edges, reward, discount, value, logits)
     one_number = _block((1,), lambda root: (root,))
-    in_specs = _Expanded(*[one_number] * 6, prior_logits=_per_root(expanded.prior_logits))
     specs = [_per_root(array) for array in arrays]
     changed = _call(
         functools.partial(_backup_kernel, tree.num_actions),
         [*expanded, *arrays],
-        in_specs=[*in_specs, *specs],
+        in_specs=[*[one_number] * (len(expanded) - 1), _per_root(logits), *specs],
         out_shapes=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays],
         out_specs=specs,
         aliases={len(expanded) + position: position for position in range(len(arrays))},

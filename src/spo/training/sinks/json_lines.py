@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spo import files
-from spo.reports.runs import read_records
+from spo.reports.run_files import read_records
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
 

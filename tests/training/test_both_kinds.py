@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from spo.training.trainer import act_in_both_ways
+from spo.training.trainer import Counts, act_with_both_kinds
 
 
 def make_act(*, per_state: bool) -> tuple[Any, list[Any]]:
@@ -24,9 +24,9 @@ def make_act(*, per_state: bool) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("per_state", [False, True])
-def test_the_last_episodes_are_played_in_the_other_way(per_state: bool, greedy: bool):
+def test_the_last_episodes_have_the_other_kind_of_actions(per_state: bool, greedy: bool):
     algorithm, calls = make_act(per_state=per_state)
-    act = act_in_both_ways(algorithm, None, (4, 2), use_search=True, greedy=greedy)
+    act = act_with_both_kinds(algorithm, None, Counts(4, 2), use_search=True, greedy=greedy)
     actions = act(jax.random.key(0), jnp.arange(6), jnp.arange(6))
     assert (actions % 10).tolist() == [int(greedy)] * 4 + [int(not greedy)] * 2
     assert (actions // 10).tolist() == list(range(6))
@@ -36,5 +36,7 @@ def test_the_last_episodes_are_played_in_the_other_way(per_state: bool, greedy: 
 
 def test_without_others_the_choice_is_no_array():
     algorithm, calls = make_act(per_state=True)
-    act_in_both_ways(algorithm, None, (4, 0), use_search=False, greedy=True)(None, jnp.arange(4), jnp.arange(4))
+    act_with_both_kinds(algorithm, None, Counts(4, 0), use_search=False, greedy=True)(
+        None, jnp.arange(4), jnp.arange(4)
+    )
     assert calls == [(False, True, 4)]
