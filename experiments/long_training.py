@@ -54,6 +54,8 @@ class Options:
     """Number of evaluations during training."""
     episodes: int = 512
     """Episodes of each evaluation."""
+    changes: tuple[str, ...] = tuple(CHANGES)
+    """Names of the changes to compare."""
     folder: pathlib.Path = ROOT / "runs" / "long_training"
     """Folder of the runs. Finished ones are not trained again."""
     out: pathlib.Path | None = None
@@ -76,9 +78,11 @@ class Curve(NamedTuple):
 
 def main(options: Options) -> None:
     """Runs the command."""
+    if unknown := set(options.changes) - set(CHANGES):
+        raise SystemExit(f"Unknown changes: {', '.join(unknown)}. There are: {', '.join(CHANGES)}.")
     curves, folders = {}, []
-    for name, settings in CHANGES.items():
-        folders.append(train(options, settings))
+    for name in options.changes:
+        folders.append(train(options, CHANGES[name]))
         curves[name] = read_curves(load_run(folders[-1]))
         print(row_text(name, summarise(curves[name])), flush=True)
     if options.out is not None:

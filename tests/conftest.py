@@ -20,11 +20,16 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
+import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# No example has a deadline: the machine may be busy.
+hypothesis.settings.register_profile("spo", deadline=None)
+hypothesis.settings.load_profile("spo")
 
 # With this hook every annotated function and NamedTuple of these modules checks shapes and dtypes. It must be installed
 # before the modules are imported.

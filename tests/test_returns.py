@@ -68,7 +68,7 @@ def contiguous(x):
     return x | {"next_values": np.where(ended, x["next_values"], np.append(x["values"][1:], x["next_values"][-1]))}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(trajectories(), st.floats(0, 1, width=32), st.floats(0, 1, width=32))
 def test_gae_targets_are_the_mixture_of_n_step_returns(x, gamma, lambda_):
     x = contiguous(x)
@@ -102,7 +102,7 @@ def test_gae_by_hand():
     np.testing.assert_allclose(targets, [7.5, 6, 14, 4])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trajectories(), st.floats(0, 1, width=32))
 def test_lambda_zero_is_the_one_step_error(x, gamma):
     targets = jitted_gae(**x, gamma=gamma, gae_lambda=0.0).targets
@@ -110,7 +110,7 @@ def test_lambda_zero_is_the_one_step_error(x, gamma):
     np.testing.assert_allclose(targets, one_step, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trajectories(), st.floats(0, 1, width=32))
 def test_lambda_one_is_the_discounted_return_with_a_bootstrap_at_its_end(x, gamma):
     x = contiguous(x)
@@ -133,7 +133,7 @@ def forward_retrace(x, t, gamma, lambda_):
     return total
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(trajectories(), trajectories(), st.floats(0, 1, width=32), st.floats(0, 1, width=32))
 def test_retrace_is_the_sum_of_traced_errors(x, other, gamma, lambda_):
     x = x | {"q_values": x["values"], "log_ratios": other["values"]}

@@ -44,7 +44,7 @@ def assert_statistics_match(statistics, batches):
         assert float(statistics.num_observations) == len(everything)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     leading=st.lists(st.sampled_from([(), (1,), (5,), (3, 7), (2, 1, 4)]), min_size=1, max_size=6),
     seed=st.integers(0, 1000),

@@ -138,7 +138,7 @@ def test_a_bad_file_is_refused_with_its_name_level_line_and_fault(text, complain
         parse_levels(text, "bad.txt")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     position=st.integers(0, 10**9),
     removed=st.integers(0, 30),

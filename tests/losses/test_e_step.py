@@ -43,7 +43,7 @@ def test_at_the_minimum_of_the_dual_the_kl_is_the_bound(kl_bound):
     np.testing.assert_allclose(slope, 0.0, atol=2e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-10, 10, width=32), min_size=N, max_size=N),
     st.floats(-3, 3, width=32).map(np.exp),
