@@ -30,10 +30,6 @@ def train(*arguments: str) -> None:
     from spo.training.run_folder import new_run_folder
 
     options, experiment, is_chosen, resume = read_command(arguments)
-    if is_chosen and not options.quiet:
-        from spo.training.defaults import describe_choice
-
-        print(describe_choice(experiment))
     run(
         experiment,
         options.resume or options.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm),
@@ -41,6 +37,7 @@ def train(*arguments: str) -> None:
         start_from=options.start_from,
         checkpoint_seconds=options.checkpoint_seconds,
         deterministic=options.deterministic,
+        is_chosen=is_chosen,
         quiet=options.quiet,
         wandb=options.wandb,
     )
@@ -104,12 +101,14 @@ def run(
     start_from: Path | None = None,
     checkpoint_seconds: float | None = None,
     deterministic: bool = False,
+    is_chosen: bool = False,
     quiet: bool = False,
     wandb: str | None = None,
 ) -> None:
     """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
     from spo.training import loop, processes, run_folder
+    from spo.training.defaults import describe_choice
     from spo.training.records import NonFiniteError
     from spo.training.sinks.base import RunInfo, Sink
     from spo.training.sinks.display import make_display
@@ -126,7 +125,7 @@ def run(
         resume = run_folder.finds_run(folder)
         start_from = None if resume else start_from
     seen = StartInfo()
-    sinks: list[Sink] = [seen] if quiet else [seen, make_display()]
+    sinks: list[Sink] = [seen] if quiet else [seen, make_display(describe_choice if is_chosen else None)]
     if wandb is not None:
         from spo.training.sinks.weights_and_biases import WeightsAndBiases
 

@@ -44,6 +44,9 @@ from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer, split_episodes
 from spo.types import Array, Integer, PRNGKey, Task
 
+#: Steps of a run over those that were asked for, above which a sentence says so.
+MOST_EXCESS = 1.25
+
 
 class Handle:
     """The handle of a run that callbacks receive."""
@@ -397,11 +400,22 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     sink.start(info)
     if resumed_from is None and folder is not None and folder.starts_from_learner:
         sink.message(_describe_start(folder))
+    if resumed_from is None and info.total_env_steps > MOST_EXCESS * trainer.experiment.steps:
+        sink.message(_describe_excess(info))
     sink.message(trainer.describe_network())
     for sentence in describe_search(trainer.experiment, trainer.task, trainer.num_devices):
         sink.message(sentence)
     if jax.default_backend() == "gpu" and not trainer.deterministic:
         sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
+
+
+def _describe_excess(info: RunInfo) -> str:
+    """Returns a sentence about a run that is much longer than the steps that were asked for."""
+    steps = info.experiment.steps
+    return (
+        f"The run has {info.total_env_steps / steps:.1f} times the {steps:,.0f} steps that were asked for, as it ends "
+        f"with a whole interval, of {info.env_steps_per_interval:,} steps: lower num_envs or rollout_length."
+    )
 
 
 def _describe_start(folder: RunFolder) -> str:
