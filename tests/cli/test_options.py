@@ -264,6 +264,28 @@ def test_help_shows_the_defaults_of_the_preset(capsys):
     assert temperature("paper/rubiks_cube") == "0.5"
 
 
+@pytest.fixture
+def own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an own environment that needs an option."""
+    lines = ["from spo.environments import make", "def typed(n: int):", '    """Makes it.', "", "    Args:"]
+    lines += ["        n: Length of it.", '    """', '    return make("tiny/chain", length=n)']
+    (tmp_path / "needs_length.py").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "needs_length:typed"
+
+
+def test_help_needs_no_option_of_the_task(capsys, own_task):
+    assert "--task.n INT Length of it. (required)" in help_of(capsys, "train", "--task", own_task)
+    assert "--task.n INT Length of it. (required)" in help_of(capsys, "train", "--task", own_task, "--steps", "3")
+
+
+def test_a_wrong_option_beside_a_missing_one_is_named(requested, capsys, own_task):
+    result = spo_command(capsys, "train", "--task", own_task, "--task.m", "3")
+    assert result == (2, "", f"spo: {own_task} needs --task.n, and has no --task.m.")
+    result = spo_command(capsys, "train", "default", "--task", own_task)
+    assert result.err == "spo: spo train needs --task.n INT. Length of it. `spo train --help` lists the options."
+
+
 # --- Errors -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("arguments", "words"),

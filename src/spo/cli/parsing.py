@@ -72,6 +72,10 @@ def _first(text: str, others: list[str], command: str) -> str:
             lambda found: f"{found[2]} must be one of {_without_quotes(found[3])}, got {found[1]}.",
         ),
         (r"Missing value for argument '(.*?)'.*", lambda found: f"{found[1]} needs a value."),
+        (
+            r"Missing from (spo.*?): (--\S+) (\S+) (.*)",
+            lambda found: f"{found[1]} needs {found[2]} {found[3]}. {_text(found[4])}",
+        ),
         (r"Missing from (spo.*?): (\S+) (.*)", lambda found: f"{found[1]} needs {found[2]}. {_text(found[3])}"),
         (
             r"Unrecognized options: (.*)",

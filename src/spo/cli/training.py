@@ -1,5 +1,6 @@
 """The command `spo train`."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,7 +115,7 @@ def run(
     from spo.training.sinks.display import make_display
 
     class StartInfo(Sink):
-        """Keeps the facts about the run. It has none if the run was finished before."""
+        """Keeps the facts about the run. There are none if the run was finished before."""
 
         info: RunInfo | None = None
 
@@ -150,8 +151,20 @@ def run(
     run_report.draw_learning_curve(
         folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
     )
-    if not quiet:
-        print(run_report.report(folder, can_render=seen.info is None or seen.info.can_render))
+    if quiet:
+        print(run_report.short_report(folder))
+    else:
+        can_render = _can_render(experiment) if seen.info is None else seen.info.can_render
+        print(run_report.report(folder, can_render=can_render))
+
+
+def _can_render(experiment: "Experiment") -> bool:
+    """Returns True if the environment of a finished run draws pictures."""
+    from spo.training.tasks import make_task
+
+    with contextlib.suppress(ValueError, ImportError, OSError):  # such as levels that are not here any more
+        return make_task(experiment).evaluation.render is not None
+    return False
 
 
 def _join_processes(arguments: Sequence[str], resume: str | None) -> None:
