@@ -198,6 +198,9 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     assert (other["kind"], other["episodes"]) == ("greedy", 2)
     assert 0 <= other["solved"]["mean"] <= 1
     assert f"greedy {other['length']['mean']:.3g}" in answer.out
+    low, high = (f"{other['length'][end]:.3g}" for end in ("low", "high"))
+    assert f"greedy {other['length']['mean']:.3g}, {low} to {high})" in answer.out
+    assert "8 episodes with drawn actions, and 2 with greedy ones, for each of 2 seed(s)" in answer.out
     assert "95 % interval" in answer.out
     assert "ms for one action" in answer.out
 

@@ -18,7 +18,7 @@ from spo.acting import Episodes
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.training import exports, loop
+from spo.training import evaluation, exports, loop
 from spo.training.defaults import choose_experiment
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig, to_json
 from spo.training.library import Agent
@@ -237,6 +237,53 @@ def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
     assert agent.summary["final"]["return"] > 0.8  # untrained: 0.5
     assert agent.summary["evaluations"] == received
     assert [entry["env_steps"] for entry in received] == [1024, 2048]
+
+
+@pytest.fixture(scope="module")
+def bandit_agent() -> Agent:
+    evaluation = EvaluationConfig(num_evaluations=1, episodes=4, final_episodes=4)
+    settings = {"config": BANDIT_CONFIG, "network": BANDIT_NETWORK, "evaluation": evaluation, "num_seeds": 2}
+    return spo.train(environments.make("tiny/bandit").train, steps=128, **settings, progress=False)
+
+
+def test_an_agent_is_evaluated_as_by_the_command(bandit_agent: Agent, tmp_path: Path):
+    result = bandit_agent.evaluate(episodes=16, seed=3)
+    assert (result["episodes"], result["use_search"], result["greedy"]) == (16, True, False)
+    assert result["return"]["low"] <= result["return"]["mean"] <= result["return"]["high"]
+    assert result["length"]["mean"] == 1
+    assert (result["other_actions"]["kind"], result["other_actions"]["episodes"]) == ("greedy", 4)
+    assert len(result["per_seed"]["return"]) == 1  # of this agent alone
+    path = bandit_agent.save(tmp_path / "agent.npz")
+    loaded = spo.load(path, env=environments.make("tiny/bandit").train)
+    assert loaded.evaluate(episodes=16, seed=3) == result
+    other = loaded.evaluate(episodes=16, seed=3, use_search=False, greedy=True)
+    assert (other["use_search"], other["greedy"], other["other_actions"]["kind"]) == (False, True, "drawn")
+    assert set(np.unique(other["return"]["mean"])) <= {0.0, 0.5, 1.0}  # greedy: always the same arm
+
+
+def test_an_evaluation_may_have_another_search_budget(bandit_agent: Agent, monkeypatch: pytest.MonkeyPatch):
+    seen: list[Any] = []
+    monkeypatch.setattr(evaluation, "evaluate_in_parts", lambda trainer, *_, **__: seen.append(trainer) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bandit_agent.evaluate(config={"search": {"num_particles": 5}})
+    assert seen[0].experiment.config.search.num_particles == 5
+    with pytest.raises(ValueError, match=r"no setting 'config\.serch'"):
+        bandit_agent.evaluate(config={"serch": {}})
+    with pytest.raises(ValueError, match="episodes must be 1 or more, got 0"):
+        bandit_agent.evaluate(episodes=0)
+    with pytest.raises(ValueError, match="This agent has no environment"):
+        dataclasses.replace(bandit_agent, evaluator=None).evaluate()
+
+
+def test_the_policy_acts_on_an_observation_alone(bandit_agent: Agent):
+    state, timestep = environments.make("tiny/bandit").train.reset(jax.random.key(1))
+    act, key = bandit_agent.act, jax.random.key(2)
+    alone = act(key, None, np.asarray(timestep.observation), use_search=False)
+    assert alone == act(key, None, timestep, use_search=False)
+    with pytest.raises(ValueError, match="a search needs all of it and the state"):
+        act(key, state, timestep.observation)
+    with pytest.raises(ValueError, match=r"timestep\.observation is .* and must be"):
+        act(key, None, np.zeros(17, np.float32), use_search=False)
 
 
 def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_type_hints
 
+import jax
+
 from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import name_algorithm
@@ -18,10 +20,11 @@ from spo.networks.config import NetworkConfig, network_config
 from spo.networks.own import NetworkFunction, give_network
 from spo.reports.run_files import read_records, read_summary
 from spo.training import loop
-from spo.training.agents import Agent, Learners, make_agent, select_seed
+from spo.training.agents import Agent, Evaluator, Learners, make_agent, select_seed
 from spo.training.arguments import change_settings, check_arguments, refuse_unknown, split_single_settings
 from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.defaults import choose_experiment, describe_choice
+from spo.training.evaluation import evaluate_both_kinds
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
 from spo.training.run_folder import RunFolder, finds_run
@@ -146,7 +149,8 @@ def train(
     summary = summarise_curve(curve.records) | {"wall_seconds": state.progress.wall_seconds}
     learners = Learners(state.best_learner, make_origin(experiment, "best", state.progress))
     learner = select_seed(state.best_learner, 0)
-    return make_agent(trainer.algorithm, learner, summary, learners, trainer.task.evaluation)
+    evaluator = _make_evaluator(experiment, trainer.task, learner, own_network)
+    return make_agent(trainer.algorithm, learner, summary, learners, trainer.task.evaluation, evaluator)
 
 
 def load(
@@ -182,7 +186,8 @@ def load(
         trainer = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task)
     learners = Learners(learner, origin)
     learner = select_seed(learner, member)
-    return make_agent(trainer.algorithm, learner, _read_summary(path), learners, trainer.task.evaluation)
+    evaluator = _make_evaluator(origin.experiment, trainer.task, learner, network)
+    return make_agent(trainer.algorithm, learner, _read_summary(path), learners, trainer.task.evaluation, evaluator)
 
 
 # --- Arguments --------------------------------------------------------------------------------------------------------
@@ -290,6 +295,28 @@ def _given_task(env: EnvironmentLike, task_options: dict[str, Any]) -> Task:
     """Returns the environments that were given to `load`. A name or a function gets the options of the run."""
     name, task = _name_and_task(env)
     return environments.make(name, **task_options) if task is None else task
+
+
+def _make_evaluator(experiment: Experiment, task: Task, learner: Any, own_network: NetworkFunction | None) -> Evaluator:
+    """Returns the function behind `Agent.evaluate`, for the learner of one seed."""
+    experiment = dataclasses.replace(experiment, num_seeds=1, num_devices=1)
+
+    def evaluate(
+        episodes: int, use_search: bool | None, greedy: bool | None, seed: int, config: dict[str, Any]
+    ) -> dict[str, Any]:
+        usual = experiment.evaluation
+        with give_network(own_network):
+            trainer = Trainer(change_settings(experiment, {"config": config}), task)
+            return evaluate_both_kinds(
+                trainer,
+                jax.tree.map(lambda leaf: leaf[None], learner),
+                seed,
+                episodes,
+                use_search=usual.use_search if use_search is None else use_search,
+                greedy=usual.greedy if greedy is None else greedy,
+            )
+
+    return evaluate
 
 
 def _display(progress: bool, introduce: Callable[[Experiment], str]) -> list[Sink]:
