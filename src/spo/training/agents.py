@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from spo.algorithms.base import Algorithm
 from spo.checks import PositiveInt, Seed, check_value
@@ -133,13 +132,14 @@ def make_agent(
         return jax.tree.map(lambda x: x[0], actions)
 
     searches = algorithm.model_steps_per_env_step > 0
+    nothing, never = jnp.zeros(()), jnp.zeros((), bool)  # reward and ends of a time step that has an observation alone
     check = None if environment is None else make_check(environment, searches)
 
     def act(
         key: PRNGKey, state: State, timestep: TimeStep | Any, *, use_search: bool = True, greedy: bool = False
     ) -> Action:
         if not isinstance(timestep, TimeStep) and not (use_search and searches):
-            timestep = TimeStep(timestep, np.float32(0), np.bool_(False), np.bool_(False))
+            timestep = TimeStep(timestep, nothing, never, never)
         if check is not None:
             check(key, state, timestep, use_search)
         # The learner is an argument of the compiled function, not a constant inside it.

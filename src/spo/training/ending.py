@@ -95,5 +95,6 @@ def saving_on_failure(
             with contextlib.suppress(OSError):
                 checkpointer.save_latest()
         if isinstance(error, OSError):
-            raise OSError(f"{error} When that is fixed, {resume}") from error
+            reason = f"{error.strerror}." if error.strerror else str(error)
+            raise OSError(f"{reason} When that is fixed, {resume}") from error
         raise
