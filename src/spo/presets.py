@@ -5,6 +5,7 @@ the paper's tables; `docs/departures.md` lists the values that the tables do not
 with settings that learn faster; `docs/performance.md` has their results.
 """
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -18,6 +19,8 @@ from spo.algorithms.smc_ent import SMCEntConfig, SoftSearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.algorithms.vmpo import VMPOConfig
 from spo.checks import suggest_names
+from spo.environments.registry import maker_of
+from spo.known_environments import LIBRARIES, stored_facts
 from spo.networks.config import NetworkConfig
 from spo.training.experiment import EvaluationConfig, Experiment
 
@@ -240,6 +243,8 @@ def for_task(experiment: Experiment, task: str) -> Experiment:
 
 def _get(name: str, algorithm: str) -> Experiment:
     if name not in PRESETS:
+        if _is_environment(name):
+            raise ValueError(f"{name} is an environment and no preset: write `spo train --task {name}`.")
         raise ValueError(f"There is no preset {name!r}. {suggest_names(name, PRESETS)}")
     if ":" not in algorithm and algorithm not in ALGORITHMS:
         raise ValueError(f"There is no algorithm {algorithm!r}. {suggest_names(algorithm, ALGORITHMS)}")
@@ -268,6 +273,15 @@ def _get(name: str, algorithm: str) -> Experiment:
         network=NetworkConfig(depth=depth),
         config=dataclasses.replace(config, **otherwise.get(algorithm, {})),
     )
+
+
+def _is_environment(name: str) -> bool:
+    """Returns True for the name of an environment, as `--task` takes it. No library of environments is imported."""
+    if ":" in name or name in stored_facts():
+        return True
+    with contextlib.suppress(ValueError):
+        return name.partition("/")[0] not in LIBRARIES and maker_of(name) is not None
+    return False
 
 
 __all__ = ["DEFAULT", "PAPER_INFERENCE", "PRESETS", "for_task", "get", "has"]

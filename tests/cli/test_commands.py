@@ -20,7 +20,7 @@ import numpy as np
 import spo
 from cli.command import spo_command
 from spo import presets
-from spo.cli import main, saved
+from spo.cli import main, saved, training
 from spo.environments import rendering
 from spo.reports.run_files import with_checksum
 from spo.training import agents, evaluation, exports, loop, processes
@@ -61,6 +61,17 @@ def test_train_ends_with_a_report_and_a_finished_run_has_nothing_to_resume(run: 
     assert "nothing to resume" in result.out
     assert "Trained spo on rubiks_cube, size 2" in result.out
     assert f"spo evaluate {run}" in result.out
+
+
+def test_the_report_of_a_finished_run_names_spo_render_only_if_there_are_pictures(run: Path, capsys, monkeypatch):
+    assert f"spo render {run}" in spo_command(capsys, "train", "--resume", str(run)).out
+    monkeypatch.setattr(training, "_can_render", lambda experiment: False)
+    assert "spo render" not in spo_command(capsys, "train", "--resume", str(run)).out
+
+
+def test_an_environment_without_pictures_is_known_without_its_run():
+    assert training._can_render(presets.get("default"))
+    assert not training._can_render(presets.get("default", task="cli.without_pictures:make_env"))
 
 
 def test_resume_uses_the_settings_of_the_run(run: Path, capsys, requested):
@@ -187,6 +198,9 @@ def test_evaluate_with_another_search_budget(run: Path, capsys, tmp_path, monkey
     assert (other["kind"], other["episodes"]) == ("greedy", 2)
     assert 0 <= other["solved"]["mean"] <= 1
     assert f"greedy {other['length']['mean']:.3g}" in answer.out
+    low, high = (f"{other['length'][end]:.3g}" for end in ("low", "high"))
+    assert f"greedy {other['length']['mean']:.3g}, {low} to {high})" in answer.out
+    assert "8 episodes with drawn actions, and 2 with greedy ones, for each of 2 seed(s)" in answer.out
     assert "95 % interval" in answer.out
     assert "ms for one action" in answer.out
 
@@ -381,7 +395,8 @@ def test_train_starts_from_an_exported_file(run: Path, capsys, tmp_path):
     file = tmp_path / "learner.npz"
     assert spo_command(capsys, "export", str(run), str(file), "--which", "last").code == 0
     result = spo_command(capsys, "train", *TINY, "--from", str(file), "--run", str(tmp_path / "next"), "--quiet")
-    assert (result.code, result.out) == (0, ""), result.err
+    assert result.code == 0, result.err
+    assert re.fullmatch(rf"{tmp_path}/next: solved [\d.]+ %, 192 steps\n", result.out)  # one line, with --quiet
     assert json.loads((tmp_path / "next" / "config.json").read_text())["start_from"]["which"] == "last"
 
 

@@ -118,8 +118,9 @@ def test_without_a_preset_the_settings_are_chosen_for_the_task(requested, capsys
     assert experiment_for(requested, capsys, *options) == choose_experiment("tiny/chain", "ppo", 12345)
     changed = experiment_for(requested, capsys, *options, "--gamma", "0.5", "--scaling.no-rewards")
     assert (changed.config.gamma, changed.scaling) == (0.5, ScalingConfig(observations=True))
-    assert "Chosen for this task" in spo_command(capsys, "train", *options).out
-    assert "Chosen for this task" not in spo_command(capsys, "train", "default", *options).out
+    for arguments, is_chosen in ((options, True), (("default", *options), False)):
+        spo_command(capsys, "train", *arguments)
+        assert requested.pop()[2]["is_chosen"] is is_chosen
 
 
 def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
@@ -132,7 +133,7 @@ def test_folder_and_switches_of_a_run(requested, capsys, tmp_path):
     _, folder, options = requested.pop()
     assert folder == tmp_path / "x"
     expected = {"resume": False, "start_from": Path("learner.npz"), "deterministic": True, "checkpoint_seconds": 9.0}
-    assert options == expected | {"quiet": True, "wandb": "cubes"}
+    assert options == expected | {"is_chosen": False, "quiet": True, "wandb": "cubes"}
 
 
 def test_the_last_of_repeated_options_counts(requested, capsys):
@@ -263,6 +264,28 @@ def test_help_shows_the_defaults_of_the_preset(capsys):
     assert temperature("paper/rubiks_cube") == "0.5"
 
 
+@pytest.fixture
+def own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an own environment that needs an option."""
+    lines = ["from spo.environments import make", "def typed(n: int):", '    """Makes it.', "", "    Args:"]
+    lines += ["        n: Length of it.", '    """', '    return make("tiny/chain", length=n)']
+    (tmp_path / "needs_length.py").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "needs_length:typed"
+
+
+def test_help_needs_no_option_of_the_task(capsys, own_task):
+    assert "--task.n INT Length of it. (required)" in help_of(capsys, "train", "--task", own_task)
+    assert "--task.n INT Length of it. (required)" in help_of(capsys, "train", "--task", own_task, "--steps", "3")
+
+
+def test_a_wrong_option_beside_a_missing_one_is_named(requested, capsys, own_task):
+    result = spo_command(capsys, "train", "--task", own_task, "--task.m", "3")
+    assert result == (2, "", f"spo: {own_task} needs --task.n, and has no --task.m.")
+    result = spo_command(capsys, "train", "default", "--task", own_task)
+    assert result.err == "spo: spo train needs --task.n INT. Length of it. `spo train --help` lists the options."
+
+
 # --- Errors -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -315,4 +338,5 @@ def test_a_wrong_value_prints_a_sentence_before_a_folder_exists(capsys, tmp_path
     assert result.code == 2
     assert words in result.err
     assert "Traceback" not in result.err
+    assert "Chosen" not in result.out  # the settings are printed after the checks
     assert not (tmp_path / "run").exists()

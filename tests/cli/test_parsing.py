@@ -23,16 +23,33 @@ REFUSED = {
     ),
     "an unknown option": (
         ("train", "--lerning-rate", "3"),
-        "Unrecognized options: --lerning-rate, 3. Did you mean --learning-rate or --dual-learning-rate? "
+        "Unrecognized options: --lerning-rate. Did you mean --learning-rate or --dual-learning-rate? "
         "`spo train --help` lists the options.",
     ),
     "a word for a count or nothing": (
         ("train", "--network.depth", "deep"),
         "--network.depth must be a whole number or None, got 'deep'. `spo train --help` lists the options.",
     ),
+    "names of other libraries": (
+        ("train", "--env", "tiny/chain", "--lr=1e-3", "--total_timesteps", "1e3"),
+        "Unrecognized options: --env, --lr, --total_timesteps. Did you mean --task or --learning-rate or --steps? "
+        "`spo train --help` lists the options.",
+    ),
+    "a negative number": (
+        ("train", "--zz", "-1"),
+        "Unrecognized options: --zz. `spo train --help` lists the options.",
+    ),
+    "an environment as a preset": (
+        ("train", "tiny/chain", "--steps", "1e3"),
+        "tiny/chain is an environment and no preset: write `spo train --task tiny/chain`.",
+    ),
+    "an environment of a library as a preset": (
+        ("train", "brax/ant"),
+        "brax/ant is an environment and no preset: write `spo train --task brax/ant`.",
+    ),
     "an option of another command": (
         ("runs", "--sortby", "task"),
-        "Unrecognized options: --sortby, task. Did you mean --sort? `spo runs --help` lists the options.",
+        "Unrecognized options: --sortby. Did you mean --sort? `spo runs --help` lists the options.",
     ),
     "a word for a count of another command": (
         ("render", "run", "--episodes", "many"),

@@ -55,6 +55,18 @@ def test_compare_by_a_setting_with_a_title_and_a_damaged_run(tmp_path: Path, cap
     assert "<h1>Budgets</h1>" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_compare_takes_the_runs_of_some_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = write_suite(tmp_path / "runs", num_seeds=1)
+    main(["compare", str(runs), "--task", "brax", "--out", str(tmp_path / "out"), "--resamples", "100"])
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["tasks"][0]["task"] == "brax/ant"
+    assert "rubiks_cube" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["compare", str(runs), "--task", "chess"])
+    assert "None of the 4 runs has 'chess' in the name of its task: they are of brax/ant, rubiks_cube." in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_report_leaves_out_figures_without_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write_run(tmp_path / "runs" / "early", [0.0, 0.5], final=0.5, points=[0, 100])
     write_run(tmp_path / "runs" / "late", [0.6, 0.7], final=0.7, points=[200, 300], seed=1)

@@ -27,10 +27,29 @@ def test_mixed_metrics_raise_until_one_is_chosen(tmp_path: Path):
     assert compare(runs, metric="return").metrics == {"rubiks_cube": "episode/return"}
 
 
+def test_without_a_common_task_the_largest_comparable_set_is_compared(tmp_path: Path):
+    """Every group that is left was run on every task that is left, and the others are named with the reason."""
+    runs = [("spo", "cube"), ("ppo", "cube"), ("spo", "ant"), ("ppo", "ant"), ("mpo", "ant"), ("own", "chain")]
+    for algorithm, task in [*runs, ("spo", "chain")]:
+        write_run(tmp_path / f"{algorithm}-{task}", [0.0, 0.5], final=0.5, task=task, algorithm=algorithm)
+    comparison = compare(load_runs([tmp_path]))
+    assert (comparison.groups, comparison.tasks) == (("ppo", "spo"), ("ant", "cube"))
+    assert {(result.group, result.task) for result in comparison.results} == set(runs[:4])
+    assert comparison.notes[0] == (
+        "No task was run by all groups, so the largest comparable set of runs is compared, ppo and spo on ant and "
+        "cube. Left out: mpo (not run on ant and cube), own (not run on ant and cube), runs on chain."
+    )
+    write_run(tmp_path / "sac-ant", [[0.0, 0.5]] * 2, final=[0.5] * 2, task="ant", algorithm="sac")
+    for algorithm in ("a", "b"):
+        write_run(tmp_path / f"{algorithm}-ant", [0.0, 0.5], final=0.5, task="ant", algorithm=algorithm)
+    comparison = compare(load_runs([tmp_path]))
+    assert (comparison.groups, comparison.tasks) == (("a", "b", "mpo", "ppo", "sac", "spo"), ("ant",))
+
+
 def test_groups_without_a_common_task_raise(tmp_path: Path):
     write_run(tmp_path / "one", [0.0, 0.5], final=0.5)
     write_run(tmp_path / "two", [0.0, 0.4], final=0.4, algorithm="ppo", task="boxoban")
-    with pytest.raises(ValueError, match="No task was run by all of ppo, spo"):
+    with pytest.raises(ValueError, match="No task was run by two of ppo, spo"):
         compare(load_runs([tmp_path]))
 
 

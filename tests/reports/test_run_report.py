@@ -56,6 +56,15 @@ def test_episodes_interval_is_the_wider_one():
     assert run_report.episodes_interval("solved", disagreeing) == (pytest.approx(0.505), 0.0, 1.0)
 
 
+@pytest.mark.parametrize(("model_steps", "searches"), [(0, False), (4000, True)])
+def test_the_report_names_a_search_budget_only_after_a_search(tmp_path: Path, model_steps: int, searches: bool):
+    final = record("final", 0, 1000, solved=0.25) | {"model_steps": model_steps}
+    folder = write_run(tmp_path / "run", [final], finished=True)
+    assert ("evaluate it again, with any search budget" in run_report.report(folder)) is searches
+    assert f"spo evaluate {folder}    evaluate it again" in run_report.report(folder)
+    assert run_report.short_report(folder) == f"{folder}: solved 25.0 %, 1,000 steps"
+
+
 def test_report_of_a_finished_run(tmp_path: Path):
     folder = write_run(tmp_path / "run", [record("final", 0, 1000, solved=0.25)], finished=True, num_seeds=2)
     text = run_report.report(folder)

@@ -308,3 +308,22 @@ def test_a_terminated_sweep_of_real_runs_continues(tmp_path):
     assert done.returncode == 0, done.stderr
     trials = SweepFolder(target).read_trials(SweepFolder(target).read())
     assert [trial.state for trial in trials] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("--task", "tiny/chain", "--vary", "--learning-rate", "1e-4", "1e-3"),
+            "write --vary learning-rate VALUE VALUE, without dashes before the name.",
+        ),
+        (("--task", "tiny/chain", "--vary"), "write --vary learning-rate VALUE VALUE."),
+        (("nope",), "nope holds no sweep to continue. A new one varies a setting"),
+        (("default",), "A sweep varies a setting: add --vary NAME VALUE VALUE"),
+    ],
+)
+def test_a_mistake_in_a_command_gets_a_sentence(capsys, monkeypatch, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    result = spo_command(capsys, "sweep", *arguments)
+    assert (result.code, words in result.err) == (2, True), result.err
+    assert not list(tmp_path.iterdir())

@@ -41,7 +41,10 @@ CHECK = make_check(ENVIRONMENT, searches=True)
         ((KEY, None, TIMESTEP, True), "state is None: the search needs the state .* or .* use_search=False"),
         ((KEY, INNER.reset(KEY)[0], TIMESTEP, True), r"state has no \.inner\['position'\].* such as episode_limit"),
         ((KEY, jax.tree.map(lambda x: x[None], STATE), TIMESTEP, True), r"is float32\[1, 2\] and must be float32\[2\]"),
-        ((KEY, None, TIMESTEP.observation, False), "timestep must be the TimeStep .* not the observation alone"),
+        (
+            (KEY, STATE, TIMESTEP.observation, True),
+            "timestep must be the TimeStep .* all of it and the state.*act by the",
+        ),
         ((KEY, TIMESTEP, STATE, True), "state has no"),
         ((KEY, None, observe(jnp.zeros((4, 2))), False), r"float32\[4, 2\] and must be float32\[2\]: .*jax\.vmap"),
         ((KEY, None, TIMESTEP._replace(observation=jnp.zeros(2)), False), r"timestep\.observation has no \['place'\]"),

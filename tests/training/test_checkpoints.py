@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -426,3 +428,31 @@ def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(
     assert folders(tmp_path) == ["1"]
     assert_same_bits(restore(tmp_path).train_state, make_run_state(1).train_state)
     assert "Traceback" not in capfd.readouterr().err
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import jax.numpy as jnp
+import numpy as np
+from spo.algorithms.base import TrainState
+from spo.training import checkpoints, run_log
+from spo.training.run_state import Progress, RunState
+
+learner = {str(index): jnp.array(np.random.default_rng(index).normal(size=20_000)) for index in range(30)}
+progress = Progress(1, 1, best_scores=(0.0,), best_iterations=(0,), num_devices=1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+with run_log.collecting() as log:
+    log.write_to(Path(sys.argv[1]) / "run.log")
+    try:
+        checkpoints.save(Path(sys.argv[1]) / "checkpoints", RunState(TrainState(learner, learner), learner, progress))
+    except OSError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_is_full_leaves_one_sentence(tmp_path: Path):
+    """Threads of Orbax print errors and tracebacks, some of them when the program ends."""
+    process = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True)
+    assert "checkpoints/1 can't be written: File too large. There is no earlier one." in process.stdout
+    assert (process.returncode, process.stderr) == (0, "")

@@ -95,3 +95,13 @@ def test_a_choice_survives_a_file_and_is_described_by_its_values():
     line = describe_choice(changed)
     for words in ("gamma 0.5", "network.kind mlp", "scaling.rewards True", "steps 10000"):
         assert words in line
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_choice_is_described_in_lines_that_fit_the_terminal(width: int):
+    lines = describe_choice(choose_experiment("tiny/chain", "spo", 1e4), width).splitlines()
+    assert max(map(len, lines)) <= width
+    begins = [line.split()[0] for line in lines[1:] if not line.startswith("    ")]
+    assert [name.partition(".")[0] for name in begins] == [
+        *("steps", "network", "scaling", "evaluation", "num_envs", "search")
+    ]

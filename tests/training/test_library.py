@@ -1,5 +1,7 @@
 """Tests of `spo.train` and `spo.load`: the run of `spo train`, on an environment that need not have a name."""
 
+import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +18,9 @@ from spo.acting import Episodes
 from spo.algorithms.planning import SearchConfig
 from spo.algorithms.spo import SPOConfig
 from spo.networks.config import NetworkConfig
-from spo.training import exports, loop
-from spo.training.experiment import EvaluationConfig, Experiment, to_json
+from spo.training import evaluation, exports, loop
+from spo.training.defaults import choose_experiment
+from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig, to_json
 from spo.training.library import Agent
 from spo.training.records import NonFiniteError
 from spo.training.run_folder import RunFolder
@@ -112,6 +115,63 @@ def test_all_devices_are_used_as_by_the_command_line(calls: list, tmp_path: Path
     assert calls[0][0].num_devices is Experiment().num_devices is None
 
 
+def test_a_dictionary_changes_single_settings_of_those_that_are_chosen(calls: list, tmp_path: Path):
+    config = {"learning_rate": 3e-3, "search": {"num_particles": 32}}
+    others = {"network": {"width": 32}, "evaluation": {"episodes": 5}, "scaling": {"rewards": False}}
+    for resume in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            spo.train("tiny/chain", 4e3, run=tmp_path / "run", resume=resume, config=config, **others, progress=False)
+    chosen = choose_experiment("tiny/chain", "spo", 4e3)
+    search = dataclasses.replace(chosen.config.search, num_particles=32)
+    expected = dataclasses.replace(
+        chosen,
+        config=dataclasses.replace(chosen.config, learning_rate=3e-3, search=search),
+        network=dataclasses.replace(chosen.network, width=32),
+        evaluation=dataclasses.replace(chosen.evaluation, episodes=5),
+        scaling=ScalingConfig(observations=True, rewards=False),
+    )
+    assert [experiment for experiment, _ in calls] == [expected, expected]
+
+
+def test_a_dictionary_for_the_network_keeps_no_sizes_of_another_kind(calls: list, tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        spo.train("tiny/chain", run=tmp_path / "run", network={"kind": "auto", "depth": 3}, progress=False)
+    assert calls[0][0].network == NetworkConfig(kind="auto", depth=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"config": {"lerning_rate": 1.0}}, "no setting 'config.lerning_rate'. Did you mean 'config.learning_rate'"),
+        ({"config": {"num_particles": 3}}, "Did you mean 'config.search.num_particles'?"),
+        ({"config": {"search": {"horizon": 0}}}, "search.horizon must be 1 or more, got 0"),
+        ({"network": {"wdth": 3}}, "Did you mean 'network.width'"),
+        ({"learning_rate": 1e-3}, 'learning_rate is a hyperparameter: config={"learning_rate": ...}.'),
+        ({"lr": 1e-3}, 'lr is a hyperparameter: config={"learning_rate": ...}.'),
+        ({"horizon": 3}, 'horizon is a hyperparameter: config={"search": {"horizon": ...}}.'),
+        (
+            {"learning_rate": 1e-3, "algorithm": "ppo"},
+            'config={"actor_learning_rate": ..., "critic_learning_rate": ...}.',
+        ),
+        ({"width": 3}, 'width is a setting: network={"width": ...}.'),
+        ({"sead": 3}, "spo.train has no argument sead. Did you mean 'seed'"),
+    ],
+)
+def test_a_wrong_name_gets_the_place_or_the_nearest_names(arguments: dict, words: str):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        spo.train("tiny/chain", steps=100, **arguments)
+
+
+def test_a_run_that_is_much_longer_than_asked_for_says_so(capsys: pytest.CaptureFixture[str]):
+    """And what was not chosen for the task."""
+    evaluations = {"evaluation": EvaluationConfig(num_evaluations=1, episodes=2, final_episodes=2)}
+    spo.train("tiny/bandit", 100, config=BANDIT_CONFIG, network=BANDIT_NETWORK, **evaluations)
+    printed = capsys.readouterr().out
+    assert "The run has 1.3 times the 100 steps that were asked for" in printed
+    assert "lower num_envs or rollout_length" in printed
+    assert "nothing is chosen for this task" in printed
+
+
 @pytest.mark.slow
 def test_it_is_the_run_of_the_command(tmp_path: Path):
     loop.train(EXPERIMENT, tmp_path / "run", checkpoint_seconds=1e9)
@@ -179,6 +239,53 @@ def test_a_trained_agent_chooses_the_best_arm_of_a_bandit():
     assert [entry["env_steps"] for entry in received] == [1024, 2048]
 
 
+@pytest.fixture(scope="module")
+def bandit_agent() -> Agent:
+    evaluation = EvaluationConfig(num_evaluations=1, episodes=4, final_episodes=4)
+    settings = {"config": BANDIT_CONFIG, "network": BANDIT_NETWORK, "evaluation": evaluation, "num_seeds": 2}
+    return spo.train(environments.make("tiny/bandit").train, steps=128, **settings, progress=False)
+
+
+def test_an_agent_is_evaluated_as_by_the_command(bandit_agent: Agent, tmp_path: Path):
+    result = bandit_agent.evaluate(episodes=16, seed=3)
+    assert (result["episodes"], result["use_search"], result["greedy"]) == (16, True, False)
+    assert result["return"]["low"] <= result["return"]["mean"] <= result["return"]["high"]
+    assert result["length"]["mean"] == 1
+    assert (result["other_actions"]["kind"], result["other_actions"]["episodes"]) == ("greedy", 4)
+    assert len(result["per_seed"]["return"]) == 1  # of this agent alone
+    path = bandit_agent.save(tmp_path / "agent.npz")
+    loaded = spo.load(path, env=environments.make("tiny/bandit").train)
+    assert loaded.evaluate(episodes=16, seed=3) == result
+    other = loaded.evaluate(episodes=16, seed=3, use_search=False, greedy=True)
+    assert (other["use_search"], other["greedy"], other["other_actions"]["kind"]) == (False, True, "drawn")
+    assert set(np.unique(other["return"]["mean"])) <= {0.0, 0.5, 1.0}  # greedy: always the same arm
+
+
+def test_an_evaluation_may_have_another_search_budget(bandit_agent: Agent, monkeypatch: pytest.MonkeyPatch):
+    seen: list[Any] = []
+    monkeypatch.setattr(evaluation, "evaluate_in_parts", lambda trainer, *_, **__: seen.append(trainer) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bandit_agent.evaluate(config={"search": {"num_particles": 5}})
+    assert seen[0].experiment.config.search.num_particles == 5
+    with pytest.raises(ValueError, match=r"no setting 'config\.serch'"):
+        bandit_agent.evaluate(config={"serch": {}})
+    with pytest.raises(ValueError, match="episodes must be 1 or more, got 0"):
+        bandit_agent.evaluate(episodes=0)
+    with pytest.raises(ValueError, match="This agent has no environment"):
+        dataclasses.replace(bandit_agent, evaluator=None).evaluate()
+
+
+def test_the_policy_acts_on_an_observation_alone(bandit_agent: Agent):
+    state, timestep = environments.make("tiny/bandit").train.reset(jax.random.key(1))
+    act, key = bandit_agent.act, jax.random.key(2)
+    alone = act(key, None, np.asarray(timestep.observation), use_search=False)
+    assert alone == act(key, None, timestep, use_search=False)
+    with pytest.raises(ValueError, match="a search needs all of it and the state"):
+        act(key, state, timestep.observation)
+    with pytest.raises(ValueError, match=r"timestep\.observation is .* and must be"):
+        act(key, None, np.zeros(17, np.float32), use_search=False)
+
+
 def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest.MonkeyPatch):
     """The evaluations return given scores, which rise or fall."""
 
@@ -203,8 +310,8 @@ def test_the_agent_has_the_parameters_of_the_best_evaluation(monkeypatch: pytest
 
 
 def test_an_argument_of_a_wrong_type_is_refused():
-    with pytest.raises(ValueError, match="config must be SPOConfig for the algorithm spo, got dict"):
-        spo.train("tiny/bandit", config={})
+    with pytest.raises(ValueError, match="config must be SPOConfig for the algorithm spo, got list"):
+        spo.train("tiny/bandit", config=[])
     with pytest.raises(ValueError, match="Can't train on an object of type int: it must be a"):
         spo.train(3)
 

@@ -20,7 +20,7 @@ from spo.networks.config import NetworkConfig
 from spo.reports.run_files import with_checksum
 from spo.training import checkpointer, checkpoints, loop
 from spo.training.loop import train
-from spo.training.records import NonFiniteError, episode_metrics
+from spo.training.records import NonFiniteError, check_finite, episode_metrics
 from spo.training.run_folder import RunFolder
 from spo.training.saved_learners import export_learner
 from spo.training.trainer import Trainer
@@ -238,6 +238,48 @@ def test_a_metric_that_is_not_finite_before_training_promises_no_checkpoint(
     with pytest.raises(NonFiniteError, match=r"episode/return became nan .* before the first update") as caught:
         train(tiny_experiment(), tmp_path / "run")
     assert "spo export" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "discrete", "from_environment"),
+    [
+        (["episode/return"], False, True),
+        (["episode/return", "loss/value"], True, True),
+        (["episode/return", "loss/value"], False, False),  # actions that are NaN can be the cause
+        (["loss/value"], True, False),
+    ],
+)
+def test_a_number_of_the_environment_that_is_not_finite_is_named_as_such(names, discrete, from_environment):
+    metrics = {name: np.array([np.nan if name in names else 1.0]) for name in ("episode/return", "a", "loss/value")}
+    with pytest.raises(NonFiniteError, match=f"^{names[0]} became nan now .seed 0") as caught:
+        check_finite(metrics, "now", discrete_actions=discrete)
+    assert caught.value.from_environment is from_environment
+    assert all(name in str(caught.value) for name in names)
+    assert ("spo.check_environment(env, num_steps=500)" in str(caught.value)) is from_environment
+
+
+def test_only_some_of_many_metrics_that_are_not_finite_are_named():
+    metrics = {name: np.array([np.inf]) for name in ["z", "episode/return", *"abcde"]}
+    with pytest.raises(
+        NonFiniteError, match=r"^episode/return became inf now .seed 0., and so did a, b, c and 3 more\."
+    ):
+        check_finite(metrics, "now")
+
+
+def test_the_reward_of_an_environment_that_is_not_finite_gets_no_advice_about_learning_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = Trainer.run
+
+    def poisoned(self: Trainer, state: Any) -> Any:
+        state, metrics, seconds = run(self, state)
+        return state, metrics | {"episode/return": np.full(2, np.nan), "loss/value": np.full(2, np.nan)}, seconds
+
+    monkeypatch.setattr(Trainer, "run", poisoned)
+    with pytest.raises(NonFiniteError, match="The environment returned a reward") as caught:
+        train(tiny_experiment(), tmp_path / "run")
+    assert "learning rate" not in str(caught.value)
+    assert "spo export" in str(caught.value)
 
 
 @pytest.mark.slow

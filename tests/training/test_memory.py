@@ -1,6 +1,8 @@
 """Tests of errors about memory: recognised on all devices, and a run can be finished with fewer episodes."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,8 @@ def test_a_run_without_memory_for_its_final_evaluation_is_finished_with_fewer_ep
     assert json.loads((folder / "config.json").read_text())["evaluation"]["final_episodes"] == 16
     starts = json.loads((folder / "environment.json").read_text())["starts"]
     assert [start["evaluation"]["final_episodes"] for start in starts] == [32, 16]
+
+
+def test_a_full_disk_is_not_taken_for_too_little_memory():
+    assert not memory.is_out_of_memory(OSError("The checkpoint can't be written: RESOURCE_EXHAUSTED: Error writing."))
+    assert memory.is_out_of_memory(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))

@@ -383,6 +383,7 @@ def test_options_of_the_function_are_options_of_the_task(tmp_path, capsys, monke
     made: list[Any] = []
     monkeypatch.setattr(loop, "train", lambda experiment, *_, **__: made.append(experiment))
     monkeypatch.setattr("spo.reports.run_report.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("spo.reports.run_report.short_report", lambda folder: "")
     task = ["--task", name("corridor"), "--task.length", "5", "--task.slip=0"]
     result = spo_command(capsys, "train", *task, "--run", str(tmp_path / "run"), "--quiet")
     assert result.code == 0, result.err

@@ -81,6 +81,15 @@ def test_another_experiment_is_refused(tmp_path: Path, changes: dict[str, Any], 
         train(tiny_experiment(**changes), tmp_path / "run", resume=True)
 
 
+def test_a_longer_run_is_refused_with_the_commands_that_train_for_longer(tmp_path: Path):
+    RunFolder.unused(tmp_path / "run").create(tiny_experiment(steps=300))
+    export = rf"`spo export {tmp_path}/run FILE.npz --which last`, then `spo train --from FILE.npz --steps 700`"
+    with pytest.raises(ValueError, match=export):
+        train(tiny_experiment(steps=1000), tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"another experiment: steps \(300, now 200\)"):
+        train(tiny_experiment(steps=200), tmp_path / "run", resume=True)
+
+
 def test_unsuitable_folders_are_refused(whole_run: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="holds a run already"):
         train(tiny_experiment(), whole_run)

@@ -25,6 +25,7 @@ def compare(
     /,
     *,
     out: Path | None = None,
+    task: str = "",
     by: str = "auto",
     metric: Literal["auto", "solve_rate", "return"] = "auto",
     actions: Literal["auto", "drawn", "greedy"] = "auto",
@@ -37,6 +38,7 @@ def compare(
     Args:
         runs: Folders of runs, or folders that contain them. Names may contain * and ?.
         out: Folder for report.html, the figures (PNG) and comparison.json. None: a new folder in runs/.
+        task: Compare only runs of tasks whose name contains this text, such as brax.
         by: Setting that divides the runs into groups, such as algorithm or search.num_particles. auto: the algorithm
             and, where its runs on one task differ, the settings of learning in which they differ.
         metric: Score of a run. auto: the share of solved episodes if the task has one, else the return.
@@ -57,7 +59,11 @@ def compare(
         raise ValueError("Name the runs to compare: spo compare runs/one runs/another, or a folder with several runs.")
     if resamples < 100:
         raise ValueError(f"--resamples must be at least 100, got {resamples}.")
-    loaded = load_runs(runs, warn=_warn)
+    found = load_runs(runs, warn=_warn)
+    loaded = [run for run in found if task in run.config["task"]]
+    if not loaded:
+        tasks = ", ".join(sorted({run.config["task"] for run in found}))
+        raise ValueError(f"None of the {len(found)} runs has {task!r} in the name of its task: they are of {tasks}.")
     comparison = compare(loaded, by, metric, actions)
     judgement = judge(comparison, num_resamples=resamples, seed=seed)
     folder = out or Path("runs") / f"comparison-{datetime.datetime.now():%Y%m%d-%H%M%S}"

@@ -135,12 +135,15 @@ def _resumed_experiment(run: Path, algorithm: str | None, task: str | None) -> "
 
 def _choose(arguments: Sequence[str], algorithm: str, task: str) -> "Experiment":
     """Returns the settings for the task, its options and the steps of a command line that is not parsed yet."""
-    from spo.algorithms.registry import find_algorithm
-    from spo.cli.task_options import find_task_options
+    from spo.algorithms.registry import default_config, find_algorithm
+    from spo.cli.task_options import find_task_options, missing_task_options
     from spo.networks.config import NetworkConfig
     from spo.training.defaults import choose_experiment
+    from spo.training.experiment import Experiment
 
     find_algorithm(algorithm)
+    if {"-h", "--help"} & set(arguments) and missing_task_options(arguments, task):
+        return Experiment(task=task, algorithm=algorithm, config=default_config(algorithm))  # nothing can be chosen
     try:
         steps = float(find_value(arguments, "--steps") or "nan")
     except ValueError:

@@ -68,7 +68,7 @@ class TrainOptions:
     distributed: bool = False
     """Train together with other processes, one on each host. Start the same command on every host."""
     quiet: bool = False
-    """Print nothing while training."""
+    """Print nothing while training, and one line at the end."""
     wandb: str | None = None
     """Project of Weights & Biases that receives the metrics as well."""
     experiment: Annotated[ExperimentOptions, arg(name="")]

@@ -49,10 +49,10 @@ def sentence(box: str, command: str) -> str:
     others = [text for text in texts if text not in helps]
     if others and (found := re.fullmatch(r"Error parsing (?!--)\S+: (.*\.)", others[0])):
         return found[1]  # a sentence of the configuration classes
-    return f"{_first(others[0], others[1:])}{lists}" if others else f"The command line can't be read.{lists}"
+    return f"{_first(others[0], others[1:], command)}{lists}" if others else f"The command line can't be read.{lists}"
 
 
-def _first(text: str, others: list[str]) -> str:
+def _first(text: str, others: list[str], command: str) -> str:
     """Returns the sentence of the first section of a box. The others contain suggestions."""
     patterns: list[tuple[str, Callable[[re.Match[str]], str]]] = [
         (
@@ -72,10 +72,16 @@ def _first(text: str, others: list[str]) -> str:
             lambda found: f"{found[2]} must be one of {_without_quotes(found[3])}, got {found[1]}.",
         ),
         (r"Missing value for argument '(.*?)'.*", lambda found: f"{found[1]} needs a value."),
+        (
+            r"Missing from (spo.*?): (--\S+) (\S+) (.*)",
+            lambda found: f"{found[1]} needs {found[2]} {found[3]}. {_text(found[4])}",
+        ),
         (r"Missing from (spo.*?): (\S+) (.*)", lambda found: f"{found[1]} needs {found[2]}. {_text(found[3])}"),
         (
             r"Unrecognized options: (.*)",
-            lambda found: f"{found[0]}.{_suggestion(others, found[1])}",
+            lambda found: (
+                f"Unrecognized options: {', '.join(_names(found[1]))}.{_suggestion(others, found[1], command)}"
+            ),
         ),
     ]
     for pattern, words in patterns:
@@ -84,8 +90,35 @@ def _first(text: str, others: list[str]) -> str:
     return f"{text.rstrip('.')}."
 
 
-def _suggestion(others: list[str], given: str) -> str:
-    """Returns a sentence with the options or commands that tyro suggests, without those that were given, or nothing."""
+def _names(given: str) -> list[str]:
+    """Returns the unknown options among the words that tyro lists, without their values."""
+    words = given.split(", ")
+    names = [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)]
+    return names or words  # an unknown command
+
+
+#: Options of `spo train` by their names in other libraries.
+_OTHER_NAMES = {
+    "--device": "--num-devices",
+    "--devices": "--num-devices",
+    "--env": "--task",
+    "--env-id": "--task",
+    "--environment": "--task",
+    "--lr": "--learning-rate",
+    "--n-envs": "--num-envs",
+    "--out": "--run",
+    "--seeds": "--num-seeds",
+    "--timesteps": "--steps",
+    "--total-steps": "--steps",
+    "--total-timesteps": "--steps",
+}
+
+
+def _suggestion(others: list[str], given: str, command: str) -> str:
+    """Returns a sentence with the options or commands that are meant, without those that were given, or nothing."""
+    known = _OTHER_NAMES if command == "spo train" else {}
+    if meant := dict.fromkeys(known[name] for name in _names(given.replace("_", "-")) if name in known):
+        return f" Did you mean {' or '.join(meant)}?"
     for text in others:
         if text.startswith("Available subcommands: "):
             return f" There are: {text.partition(': ')[2]}."

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 if TYPE_CHECKING:
-    from spo.acting import Episodes
     from spo.cli.options import EvaluateOptions
     from spo.reports.overview import Overview
     from spo.training.experiment import Experiment
@@ -53,26 +52,32 @@ def _print_result(result: dict[str, Any], chosen: "EvaluateOptions") -> None:
     other = result["other_actions"]
     for name in ("solved", "return", "length"):
         if name in result:
-            words = {key: format_metric(f"episode/{name}", value) for key, value in result[name].items()}
-            also = format_metric(f"episode/{name}", other[name]["mean"])
-            print(f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']}; {other['kind']} {also})")
+            words, others = (
+                {key: format_metric(f"episode/{name}", value) for key, value in values.items()}
+                for values in (result[name], other[name])
+            )
+            print(
+                f"{name:8}{words['mean']}  (95 % interval {words['low']} to {words['high']}; "
+                f"{other['kind']} {others['mean']}, {others['low']} to {others['high']})"
+            )
     print(f"{'step':8}{1000 * result['seconds_per_step']:.3g} ms for one action in one environment")
     variant = "".join(f", {name} {value}" for name, value in result["task_options"].items())
     seeds = f"{len(result['per_seed']['return'])} seed(s)"
     kind = "greedy" if result["greedy"] else "drawn"
-    print(f"{chosen.episodes} episodes ({kind} actions) for each of {seeds} of {chosen.run}, {result['task']}{variant}")
+    print(
+        f"{chosen.episodes} episodes with {kind} actions, and {other['episodes']} with {other['kind']} ones, for each "
+        f"of {seeds} of {chosen.run}, {result['task']}{variant}"
+    )
 
 
 def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> dict[str, Any]:
-    import jax
-
     from spo.cli.options import to_evaluated
     from spo.training.agents import make_agent, select_seed
-    from spo.training.evaluation import evaluate_in_parts, num_other_episodes, other_prefix
+    from spo.training.evaluation import evaluate_both_kinds
     from spo.training.experiment import to_json
     from spo.training.saved_learners import load_learner_and_origin
     from spo.training.sinks.display import evaluation_progress
-    from spo.training.trainer import Trainer, split_episodes
+    from spo.training.trainer import Trainer
 
     learner, origin = load_learner_and_origin(chosen.run, "last" if chosen.last else None)
     trained = dataclasses.replace(origin.experiment, num_devices=1)
@@ -80,17 +85,15 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
     trainer = Trainer(experiment)
     check_variant(trained, experiment, trainer.task)
     with evaluation_progress(getattr(chosen.task_options, "time_limit", None)) as on_progress:
-        episodes = evaluate_in_parts(
+        result = evaluate_both_kinds(
             trainer,
             learner,
-            jax.random.key(chosen.seed),
+            chosen.seed,
             chosen.episodes,
             use_search=chosen.use_search,
             greedy=chosen.greedy,
             on_progress=on_progress,
-            num_other=num_other_episodes(chosen.episodes),
         )
-    configured, other = (_per_seed(kind) for kind in split_episodes(episodes, chosen.episodes))
     agent = make_agent(trainer.algorithm, select_seed(learner, 0), {})
     plain = to_json(experiment)
     budget = {name: plain["config"][name] for name in chosen.changed_settings}
@@ -99,37 +102,11 @@ def _evaluate(chosen: "EvaluateOptions", other_task_options: dict[str, Any]) -> 
         "task": experiment.task,
         "task_options": plain["task_options"],
         "parameters": origin.which,
-        "episodes": chosen.episodes,
-        "seed": chosen.seed,
-        "use_search": chosen.use_search,
-        "greedy": chosen.greedy,
         "search": None,
         **(budget if chosen.use_search else {}),
-        **_intervals(configured),
-        "per_seed": {name: value.mean(axis=1).tolist() for name, value in configured.items()},
-        "other_actions": {
-            "kind": other_prefix(chosen.greedy),
-            "episodes": num_other_episodes(chosen.episodes),
-            **_intervals(other),
-        },
+        **result,
         "seconds_per_step": _seconds_per_step(agent, trainer.task.evaluation, chosen.use_search, chosen.greedy),
     }
-
-
-def _per_seed(episodes: "Episodes") -> dict[str, Any]:
-    """Returns the returns, lengths and solved episodes as arrays [seed, episode]."""
-    import numpy as np
-
-    values = {"return": episodes.returns, "length": episodes.lengths}
-    values |= {name: value for name, value in episodes.metrics.items() if name == "solved"}
-    return {name: np.asarray(value, float) for name, value in values.items()}
-
-
-def _intervals(per_seed: dict[str, Any]) -> dict[str, Any]:
-    """Returns the mean and its 95 % interval of each metric."""
-    from spo.reports import run_report
-
-    return {name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()}
 
 
 def check_variant(trained: "Experiment", evaluated: "Experiment", task: "Task") -> None:

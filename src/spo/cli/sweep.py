@@ -59,6 +59,7 @@ def sweep(*arguments: str) -> None:
     from spo.cli.parsing import parse
     from spo.sweeps.workers import ending_on_signals, run_trials
 
+    _check_vary(arguments)
     options, rest = parse(
         "spo sweep",
         lambda: tyro.cli(
@@ -96,6 +97,15 @@ def sweep(*arguments: str) -> None:
 # --- Settings ---------------------------------------------------------------------------------------------------------
 
 
+def _check_vary(arguments: Sequence[str]) -> None:
+    """Raises ValueError for `--vary` without a name. The parser would take a name with dashes for another option."""
+    for word, name in zip(arguments, (*arguments[1:], ""), strict=True):
+        if word == "--vary" and (name.startswith("--") or not name):
+            named = name.removeprefix("--") or "learning-rate"
+            advice = f"write --vary {named} VALUE VALUE" + (", without dashes before the name" if name else "")
+            raise ValueError(f"--vary needs the name of an option and its values: {advice}.")
+
+
 def _names_sweep(rest: Sequence[str]) -> bool:
     from spo.sweeps.folder import SweepFolder
 
@@ -124,8 +134,13 @@ def _open(options: SweepOptions, rest: Sequence[str]) -> "tuple[SweepFolder, Swe
 
 def _create(options: SweepOptions, rest: Sequence[str]) -> "tuple[SweepFolder, Sweep]":
     """Checks a new sweep, and creates its folder."""
+    from spo import presets
     from spo.sweeps.folder import SweepFolder
 
+    if not options.vary and rest and not rest[0].startswith("-") and rest[0] not in presets.PRESETS:
+        raise ValueError(
+            f"{rest[0]} holds no sweep to continue. A new one varies a setting: spo sweep --vary NAME VALUE VALUE."
+        )
     chosen = make_sweep(options, rest)
     check_points(chosen)
     folder = SweepFolder(options.folder or Path("runs") / f"sweep-{time.strftime('%Y%m%d-%H%M%S')}")

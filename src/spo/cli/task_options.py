@@ -93,6 +93,17 @@ class _TaskOptionsOnly:
     task_options: Annotated[Any, arg(name="task")]
 
 
+def missing_task_options(arguments: Sequence[str], task: str) -> list[str]:
+    """Returns the options without a default that a command line leaves out, as `--task.NAME`."""
+    needed = [_flag(name) for name, default in named_task_options(task).items() if default is tyro.MISSING]
+    given = {word.partition("=")[0].replace("_", "-") for word in arguments}
+    return [flag for flag in needed if flag not in given]
+
+
+def _flag(name: str) -> str:
+    return f"--task.{name.replace('_', '-')}"
+
+
 def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
     """Returns the options `--task.NAME VALUE` of a command line that the task has, with their types.
 
@@ -106,6 +117,8 @@ def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
     if not words:
         return {}
     rest, others = split_other_task_options(words, Experiment(task=task))
+    if missing := missing_task_options(arguments, task):
+        _refuse_unknown(rest, task, missing)
     # The parser of the whole command line names the options that the task does not have.
     chosen, _ = parse(
         "spo train",
@@ -118,6 +131,15 @@ def find_task_options(arguments: Sequence[str], task: str) -> dict[str, Any]:
         ),
     )
     return chosen_task_options(task, chosen.task_options) | others
+
+
+def _refuse_unknown(words: Sequence[str], task: str, missing: Sequence[str]) -> None:
+    """Raises ValueError for options that the task does not have: one of them may be meant for the missing one."""
+    known = {_flag(name) for name in named_task_options(task)}
+    known |= {flag.replace("--task.", "--task.no-") for flag in known}
+    given = [word.partition("=")[0] for word in words if word.startswith("--task.")]
+    if unknown := [flag for flag in given if flag.replace("_", "-") not in known]:
+        raise ValueError(f"{task} needs {', '.join(missing)}, and has no {', '.join(unknown)}.")
 
 
 def split_other_task_options(arguments: Sequence[str], experiment: Experiment) -> tuple[list[str], dict[str, Any]]:
@@ -162,6 +184,7 @@ __all__ = [
     "chosen_task_options",
     "find_task_options",
     "make_task_options",
+    "missing_task_options",
     "named_task_options",
     "split_other_task_options",
 ]

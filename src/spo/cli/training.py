@@ -1,5 +1,6 @@
 """The command `spo train`."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,6 @@ def train(*arguments: str) -> None:
     from spo.training.run_folder import new_run_folder
 
     options, experiment, is_chosen, resume = read_command(arguments)
-    if is_chosen and not options.quiet:
-        from spo.training.defaults import describe_choice
-
-        print(describe_choice(experiment))
     run(
         experiment,
         options.resume or options.run or new_run_folder(Path("runs"), experiment.task, experiment.algorithm),
@@ -41,6 +38,7 @@ def train(*arguments: str) -> None:
         start_from=options.start_from,
         checkpoint_seconds=options.checkpoint_seconds,
         deterministic=options.deterministic,
+        is_chosen=is_chosen,
         quiet=options.quiet,
         wandb=options.wandb,
     )
@@ -104,18 +102,20 @@ def run(
     start_from: Path | None = None,
     checkpoint_seconds: float | None = None,
     deterministic: bool = False,
+    is_chosen: bool = False,
     quiet: bool = False,
     wandb: str | None = None,
 ) -> None:
     """Trains with a live display, draws the learning curve and prints a report."""
     from spo.reports import run_report
     from spo.training import loop, processes, run_folder
+    from spo.training.defaults import describe_choice
     from spo.training.records import NonFiniteError
     from spo.training.sinks.base import RunInfo, Sink
     from spo.training.sinks.display import make_display
 
     class StartInfo(Sink):
-        """Keeps the facts about the run. It has none if the run was finished before."""
+        """Keeps the facts about the run. There are none if the run was finished before."""
 
         info: RunInfo | None = None
 
@@ -126,7 +126,7 @@ def run(
         resume = run_folder.finds_run(folder)
         start_from = None if resume else start_from
     seen = StartInfo()
-    sinks: list[Sink] = [seen] if quiet else [seen, make_display()]
+    sinks: list[Sink] = [seen] if quiet else [seen, make_display(describe_choice if is_chosen else None)]
     if wandb is not None:
         from spo.training.sinks.weights_and_biases import WeightsAndBiases
 
@@ -151,8 +151,20 @@ def run(
     run_report.draw_learning_curve(
         folder / "metrics.jsonl", folder / "learning_curve.png", f"{experiment.algorithm} on {experiment.task}"
     )
-    if not quiet:
-        print(run_report.report(folder, can_render=seen.info is None or seen.info.can_render))
+    if quiet:
+        print(run_report.short_report(folder))
+    else:
+        can_render = _can_render(experiment) if seen.info is None else seen.info.can_render
+        print(run_report.report(folder, can_render=can_render))
+
+
+def _can_render(experiment: "Experiment") -> bool:
+    """Returns True if the environment of a finished run draws pictures."""
+    from spo.training.tasks import make_task
+
+    with contextlib.suppress(ValueError, ImportError, OSError):  # such as levels that are not here any more
+        return make_task(experiment).evaluation.render is not None
+    return False
 
 
 def _join_processes(arguments: Sequence[str], resume: str | None) -> None:

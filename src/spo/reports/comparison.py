@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from spo.reports.formatting import HEADLINES
-from spo.reports.grouping import AUTO, group_by_setting, group_by_settings, mixing_notes
+from spo.reports.formatting import HEADLINES, format_list
+from spo.reports.grouping import AUTO, Groups, group_by_setting, group_by_settings, mixing_notes
 from spo.reports.run_files import Record
 from spo.reports.runs import Run
 from spo.reports.stats import min_max, normalise
@@ -96,6 +96,8 @@ class Comparison(NamedTuple):
 def compare(runs: Sequence[Run], by: str = AUTO, metric: Metric = "auto", actions: Actions = "auto") -> Comparison:
     """Sorts runs into groups that differ in the setting `by`.
 
+    If no task was run by all groups, the largest set of runs is compared in which every group was run on every task.
+
     Args:
         runs: runs as `load_runs` returns them.
         by: setting of config.json by its dotted name, such as algorithm or search.num_particles. "auto": the algorithm
@@ -109,9 +111,9 @@ def compare(runs: Sequence[Run], by: str = AUTO, metric: Metric = "auto", action
     kinds = {configured_actions(run) for run in runs}
     common = kinds.pop() if len(kinds) == 1 else "drawn"
     kind = common if actions == "auto" else actions
+    runs, left_out = _comparable(runs, by)
     runs = [run if configured_actions(run) == kind else with_actions(run, kind) for run in runs]
-    task_names = _task_names(runs, by)
-    groups = group_by_settings(runs, task_names) if by == AUTO else group_by_setting(runs, by)
+    task_names, groups = _sort(runs, by)
     metrics = {
         task: _task_metric(task, [run for run, name in zip(runs, task_names, strict=True) if name == task], metric)
         for task in sorted(set(task_names))
@@ -122,12 +124,59 @@ def compare(runs: Sequence[Run], by: str = AUTO, metric: Metric = "auto", action
         for seed in run.evaluations
     ]
     comparison = Comparison(groups.by, groups.names, tuple(metrics), metrics, tuple(results), (), kind)
-    if not comparison.common_tasks(*comparison.groups):
+    return comparison._replace(notes=(*left_out, *_notes(comparison)))
+
+
+def _sort(runs: Sequence[Run], by: str) -> tuple[list[str], Groups]:
+    """Returns the name of the task of each run, and the groups."""
+    task_names = _task_names(runs, by)
+    return task_names, group_by_settings(runs, task_names) if by == AUTO else group_by_setting(runs, by)
+
+
+def _comparable(runs: Sequence[Run], by: str) -> tuple[list[Run], list[str]]:
+    """Returns runs of groups that have a task in common, and a note about those that are left out, if any.
+
+    If all groups have a task in common, these are all runs. Otherwise it is the largest set in which every group was
+    run on every task. The choice depends on numbers of runs only, not on scores. Raises ValueError if there is none.
+    """
+    task_names, groups = _sort(runs, by)
+    pairs = list(zip(groups.of_runs, task_names, strict=True))
+    tasks_of = {group: {task for name, task in pairs if name == group} for group in groups.names}
+    if set.intersection(*tasks_of.values()):
+        return list(runs), []
+    candidates: list[tuple[list[str], set[str]]] = []
+    for task in sorted(set(task_names)):
+        members = [group for group in groups.names if task in tasks_of[group]]
+        candidates.append((members, set.intersection(*(tasks_of[group] for group in members))))
+    for first, second in itertools.combinations(groups.names, 2):
+        common = tasks_of[first] & tasks_of[second]
+        candidates.append(([group for group in groups.names if common <= tasks_of[group]], common))
+    candidates = [(members, tasks) for members, tasks in candidates if len(members) > 1 and tasks]
+    if not candidates:
         raise ValueError(
-            f"No task was run by all of {', '.join(comparison.groups)}: compare runs of the same task, or group them "
-            "by another setting."
+            f"No task was run by two of {', '.join(groups.names)}: compare runs of the same task, or group them by "
+            "another setting."
         )
-    return comparison._replace(notes=tuple(_notes(comparison)))
+
+    def count(candidate: tuple[list[str], set[str]]) -> int:
+        members, tasks = candidate
+        return sum(group in members and task in tasks for group, task in pairs)
+
+    members, tasks = max(candidates, key=count)
+    kept = [run for run, (group, task) in zip(runs, pairs, strict=True) if group in members and task in tasks]
+    return kept, [_describe_left_out(members, tasks, pairs)]
+
+
+def _describe_left_out(members: Sequence[str], tasks: set[str], pairs: Sequence[tuple[str, str]]) -> str:
+    """Returns the sentence about the runs, as pairs of group and task, that are not compared."""
+    others = sorted({group for group, _ in pairs} - set(members))
+    named = [f"{group} (not run on {format_list(sorted(tasks))})" for group in others]
+    if other_tasks := sorted({task for group, task in pairs if group in members} - tasks):
+        named.append(f"runs on {format_list(other_tasks)}")
+    return (
+        f"No task was run by all groups, so the largest comparable set of runs is compared, {format_list(members)} on "
+        f"{format_list(sorted(tasks))}. Left out: {', '.join(named)}."
+    )
 
 
 def configured_actions(run: Run) -> str:

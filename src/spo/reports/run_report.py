@@ -51,7 +51,7 @@ def report(folder: Path, can_render: bool = True) -> str:
     name = shlex.quote(str(folder))
     lines += [
         f"The run is stored in {folder}: metrics.jsonl, learning_curve.png, checkpoints.",
-        f"  spo evaluate {name}    evaluate it again, with any search budget",
+        f"  spo evaluate {name}    evaluate it again{', with any search budget' if _searches(run) else ''}",
     ]
     if can_render:
         lines.append(f"  spo render {name}    watch an episode")
@@ -60,6 +60,13 @@ def report(folder: Path, can_render: bool = True) -> str:
     else:
         lines.append(f"  spo train --resume {name}    finish it")
     return "\n".join(lines)
+
+
+def short_report(folder: Path) -> str:
+    """Returns one line about a run: its folder and its result."""
+    run = load_run(folder)
+    state = "" if run.finished else " so far"
+    return f"{folder}: {latest_result(run)}{state}, {run.env_steps:,} steps"
 
 
 def latest_result(run: Run) -> str:
@@ -205,4 +212,4 @@ def _untrained(summary: dict[str, Any]) -> str:
     return f" (parameters before training{'' if len(seeds) == len(best) else ' for seed ' + ', '.join(seeds)})"
 
 
-__all__ = ["draw_learning_curve", "episodes_interval", "latest_result", "report"]
+__all__ = ["draw_learning_curve", "episodes_interval", "latest_result", "report", "short_report"]

@@ -54,7 +54,7 @@ def _check_state(environment: Environment, state: Any) -> None:
     if state is None:
         raise ValueError(
             "state is None: the search needs the state that reset or step of the environment returned; or act by the "
-            "policy alone, with use_search=False."
+            "policy alone, with use_search=False, which needs only the observation."
         )
     expected = jax.eval_shape(environment.reset, jax.random.key(0))[0]
     if difference := _difference("state", expected, state):
@@ -68,7 +68,8 @@ def _check_timestep(environment: Environment, timestep: Any) -> None:
     if not isinstance(timestep, TimeStep):
         raise ValueError(
             f"timestep must be the TimeStep that reset or step of {_name(environment)} returned, got "
-            f"{_describe(timestep)}: pass all of it, not the observation alone."
+            f"{_describe(timestep)}: a search needs all of it and the state. For the observation alone, act by the "
+            "policy: agent.act(key, None, observation, use_search=False)."
         )
     if timestep.reward is None:
         raise ValueError("timestep.reward is None: write 0.0 if there is no reward.")

@@ -5,12 +5,16 @@ Orbax is imported when the first checkpoint is written or read: training in memo
 
 import contextlib
 import errno
+import io
 import json
+import logging
 import os
 import re
 import shutil
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +35,10 @@ _ITEMS = ("learner", "worker", "best_learner", "progress")
 #: Errors of the operating system by which a checkpoint is damaged: a part is missing or of another kind. Other errors
 #: (of the disk or the network, too many open files) are none about its content.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+#: Longest time in seconds to wait for the threads of a save that has failed.
+_LONGEST_WAIT = 30.0
+#: Time without an error after which a failed save has ended.
+_QUIET_SECONDS = 0.5
 #: Endings of the names of checkpoints that are being written or removed.
 _UNSEALED, _REMOVED = ".unsealed", ".removed"
 #: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
@@ -63,7 +71,8 @@ def save(folder: Path, state: RunState) -> Saved:
     unsealed = target.with_name(f"{target.name}{_UNSEALED}")
     remove_leftovers(folder)
     try:
-        _save_items(unsealed, state)
+        with _logging_errors():
+            _save_items(unsealed, state)
         _seal(unsealed, target, state.progress)
     except Exception as error:  # a full disk is an OSError, a ValueError or a RuntimeError, by who notices it first
         remove_leftovers(folder)
@@ -103,6 +112,46 @@ def _save_items(target: Path, state: RunState) -> None:
                 progress=ocp.args.JsonSave({**state.progress._asdict(), _HAS_CHECKSUMS: True}),
             ),
         )
+
+
+@contextlib.contextmanager
+def _logging_errors() -> Iterator[None]:
+    """Sends to the log of the run what threads of Orbax print about a failed save.
+
+    It waits for them: they would print more when the program ends. If the save does not fail, all that was printed
+    meanwhile goes to the standard error.
+    """
+    printed, stderr, logged = io.StringIO(), sys.stderr, logging.getLogger("spo.libraries")
+    try:
+        with contextlib.redirect_stderr(printed):
+            try:
+                yield
+            except Exception:
+                _wait_for_orbax(printed)
+                raise
+    except Exception:
+        if text := printed.getvalue():
+            logged.warning(text)
+        raise
+    if text := printed.getvalue():
+        stderr.write(text)
+
+
+def _wait_for_orbax(printed: io.StringIO) -> None:
+    """Waits until Orbax has no threads, and until the writers below it, which have no Python threads, are quiet."""
+    latest, length = time.monotonic() + _LONGEST_WAIT, -1
+    while time.monotonic() < latest:
+        if threads := _orbax_threads():  # one can start another
+            threads[0].join(max(0.0, latest - time.monotonic()))
+        elif printed.tell() == length:
+            return
+        else:
+            length = printed.tell()
+            time.sleep(_QUIET_SECONDS)
+
+
+def _orbax_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if type(thread).__module__.startswith("orbax.")]
 
 
 def _seal(unsealed: Path, target: Path, progress: Progress) -> None:
@@ -349,6 +398,7 @@ def _reason(error: BaseException) -> str:
     """Returns the operating system's message ("No space left on device"), or else the first line of the error."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    words, system_code, _ = first_line.partition(" [os_error_code")
-    return words.rsplit(": ", 1)[-1] if system_code else words
+    text = str(error).strip() or type(error).__name__
+    if found := re.search(r": ([^:\n]+) \[os_error_code", text):
+        return found[1]
+    return text.splitlines()[0]

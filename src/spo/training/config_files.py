@@ -107,7 +107,7 @@ def change(experiment: Experiment, settings: Mapping[str, Any], source: str) -> 
     Raises ValueError with the name of the file, `source`, for an unknown name or a wrong value.
     """
     try:
-        changed = _change(experiment, settings, "")
+        changed = change_values(experiment, settings)
         to_json(changed)  # TOML has dates, which no run can store
         if {"task", "task_options"} & settings.keys():
             _check_task_options(changed.task, changed.task_options)
@@ -130,8 +130,11 @@ def _with_none(value: Any) -> Any:
     return None if value == NONE else value
 
 
-def _change(config: Any, settings: Mapping[str, Any], prefix: str) -> Any:
-    """Returns a dataclass with the values of a table, and so for the dataclasses in it."""
+def change_values(config: Any, settings: Mapping[str, Any], prefix: str = "") -> Any:
+    """Returns a dataclass with the values of a table, and so for the dataclasses in it.
+
+    Raises ValueError for an unknown name or a wrong value. The prefix precedes names in messages.
+    """
     fields = {field.name for field in dataclasses.fields(config)} - set(_NOT_IN_FILES if not prefix else ())
     kinds = _kinds(type(config))
     changes = {}
@@ -139,10 +142,10 @@ def _change(config: Any, settings: Mapping[str, Any], prefix: str) -> Any:
         if name not in fields:
             raise ValueError(f"There is no setting {prefix + name!r}. {_suggest(config, name, prefix, fields)}")
         old = getattr(config, name)
-        if dataclasses.is_dataclass(old):
+        if dataclasses.is_dataclass(old) and not isinstance(value, type(old)):
             if not isinstance(value, dict):
                 raise ValueError(f"{prefix}{name} must be a table, [{prefix}{name}], got {shorten(value)}.")
-            changes[name] = _change(old, value, f"{prefix}{name}.")
+            changes[name] = change_values(old, value, f"{prefix}{name}.")
             continue
         # TOML has no tuples, and no configuration has a list.
         changes[name] = tuple(value) if isinstance(value, list) else value
@@ -234,4 +237,4 @@ def _version_of(source: Path) -> str | None:
     return header.get("spo_version")
 
 
-__all__ = ["Table", "change", "name_of_file", "read_toml", "settings_of", "text_setting", "to_toml"]
+__all__ = ["Table", "change", "change_values", "name_of_file", "read_toml", "settings_of", "text_setting", "to_toml"]

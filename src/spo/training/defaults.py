@@ -10,6 +10,8 @@ others. A run stores the values that it used.
 """
 
 import dataclasses
+import shutil
+import textwrap
 from typing import Any, NamedTuple
 
 import jax
@@ -321,17 +323,45 @@ def _time_limit(options: dict[str, Any], usual: int | None) -> int | None:
     return given if isinstance(given, int) and given > 0 else usual
 
 
-def describe_choice(experiment: Experiment) -> str:
-    """Returns a line with the settings of a run that were chosen for its task, as options of the command line."""
-    parts = {
-        "steps": f"{experiment.steps:g}",
-        **{f"network.{name}": value for name, value in _given(experiment.network).items()},
-        **{f"scaling.{name}": value for name, value in dataclasses.asdict(experiment.scaling).items()},
-        **{f"evaluation.{name}": value for name, value in _given(experiment.evaluation).items()},
-        **flatten(_differences(experiment.config, default_config(experiment.algorithm))),
-    }
-    values = ", ".join(f"{name} {_format(value)}" for name, value in parts.items())
-    return f"Chosen for this task (each is an option): {values}."
+def describe_choice(experiment: Experiment, width: int | None = None) -> str:
+    """Returns the settings of a run that were chosen for its task, as options of the command line.
+
+    Each group of settings begins a line. Lines have at most `width` characters; None: those of the terminal.
+    """
+    width = width or shutil.get_terminal_size().columns
+    groups: list[dict[str, Any]] = [
+        {"steps": f"{experiment.steps:g}"},
+        *(
+            {f"{group}.{name}": value for name, value in values.items()}
+            for group, values in (
+                ("network", _given(experiment.network)),
+                ("scaling", dataclasses.asdict(experiment.scaling)),
+                ("evaluation", _given(experiment.evaluation)),
+            )
+        ),
+        *_by_group(flatten(_differences(experiment.config, default_config(experiment.algorithm)))),
+    ]
+    lines = ["Chosen for this task (each is an option):"]
+    for group in filter(None, groups):
+        items = (f"{name} {_format(value)}".replace(" ", _NO_BREAK) for name, value in group.items())
+        wrapper = textwrap.TextWrapper(
+            width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+        wrapped = wrapper.wrap(", ".join(items))
+        lines += [line.replace(_NO_BREAK, " ") for line in wrapped]
+    return "\n".join(lines)
+
+
+#: Stands for a space at which a line is not broken.
+_NO_BREAK = "\u00a0"
+
+
+def _by_group(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns settings with dotted names by the part before the last dot."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        groups.setdefault(name.rpartition(".")[0], {})[name] = value
+    return list(groups.values())
 
 
 def _given(config: Any) -> dict[str, Any]:

@@ -81,15 +81,20 @@ def saving_on_failure(
                 f"{error} This is before the first update: check the environment and its rewards."
             ) from None
         checkpointer.save_latest()
+        change = (
+            "when the environment is mended"
+            if error.from_environment
+            else "with other settings, such as a smaller learning rate"
+        )
         raise NonFiniteError(
-            f"{error} Training has stopped, and the state before that is saved. To continue from it with other "
-            f"settings, such as a smaller learning rate: `spo export {folder.path} FILE --which last`, then "
-            "`spo train --from FILE`."
+            f"{error} Training has stopped, and the state before that is saved. To continue from it {change}: "
+            f"`spo export {folder.path} FILE --which last`, then `spo train --from FILE`."
         ) from None
     except Exception as error:  # too little memory, a full disk, or an error in a callback or a sink
         if jax.process_count() == 1:
             with contextlib.suppress(OSError):
                 checkpointer.save_latest()
         if isinstance(error, OSError):
-            raise OSError(f"{error} When that is fixed, {resume}") from error
+            reason = f"{error.strerror}." if error.strerror else str(error)
+            raise OSError(f"{reason} When that is fixed, {resume}") from error
         raise

@@ -1,4 +1,4 @@
-"""Numbers of episodes of an evaluation, and the evaluation of a saved run in parts, between which progress is shown.
+"""Evaluations of trained agents: numbers of episodes, episodes in parts between which progress is shown, results.
 
 Every evaluation plays with both kinds of actions: drawn ones, and the best ones (greedy). `evaluation.greedy` chooses
 the kind that decides which parameters are the best. The other kind gets a quarter of the episodes.
@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from spo.acting import Episodes, RunningEpisodes, continue_episodes, is_unfinished, start_episodes
 from spo.training.processes import to_host
 from spo.training.signals import interruptible
-from spo.training.trainer import Counts, Trainer, act_with_both_kinds, seed_keys
+from spo.training.trainer import Counts, Trainer, act_with_both_kinds, seed_keys, split_episodes
 from spo.types import PRNGKey
 
 #: (episodes that have ended, all episodes, steps so far) -> None
@@ -31,6 +32,67 @@ def num_other_episodes(num_episodes: int) -> int:
 def other_prefix(greedy: bool) -> str:
     """Returns the prefix of the metrics of these episodes."""
     return "drawn" if greedy else "greedy"
+
+
+def evaluate_both_kinds(
+    trainer: Trainer,
+    learner: Any,
+    seed: int,
+    num_episodes: int,
+    *,
+    use_search: bool,
+    greedy: bool,
+    on_progress: OnProgress = lambda *_: None,
+) -> dict[str, Any]:
+    """Returns the results of episodes with one kind of actions, and of a quarter as many with the other kind.
+
+    "return", "length" and, where there is one, "solved" have the mean over the episodes of all seeds and its 95 %
+    interval. "per_seed" has the means of each seed, and "other_actions" the results of the other kind.
+
+    Args:
+      trainer: the task and the algorithm, on one device.
+      learner: the learner of each seed; leaves are [seed, ...].
+      seed: random seed of the episodes.
+      num_episodes: number of episodes for each seed.
+      use_search: choose actions by the search, if the algorithm has one.
+      greedy: take the most likely action instead of a random one.
+      on_progress: receives the progress.
+    """
+    num_other = num_other_episodes(num_episodes)
+    episodes = evaluate_in_parts(
+        trainer,
+        learner,
+        jax.random.key(seed),
+        num_episodes,
+        use_search=use_search,
+        greedy=greedy,
+        on_progress=on_progress,
+        num_other=num_other,
+    )
+    configured, other = (_per_seed(kind) for kind in split_episodes(episodes, num_episodes))
+    return {
+        "episodes": num_episodes,
+        "seed": seed,
+        "use_search": use_search,
+        "greedy": greedy,
+        **_intervals(configured),
+        "per_seed": {name: value.mean(axis=1).tolist() for name, value in configured.items()},
+        "other_actions": {"kind": other_prefix(greedy), "episodes": num_other, **_intervals(other)},
+    }
+
+
+def _per_seed(episodes: Episodes) -> dict[str, np.ndarray]:
+    """Returns the returns, lengths and solved episodes as arrays [seed, episode]."""
+    values = {"return": episodes.returns, "length": episodes.lengths}
+    values |= {name: value for name, value in episodes.metrics.items() if name == "solved"}
+    return {name: np.asarray(value, float) for name, value in values.items()}
+
+
+def _intervals(per_seed: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """Returns the mean and its 95 % interval of each metric."""
+    from spo.reports import run_report
+
+    return {name: run_report.episodes_interval(name, value.tolist())._asdict() for name, value in per_seed.items()}
 
 
 def evaluate_in_parts(
@@ -86,4 +148,4 @@ def evaluate_in_parts(
     return to_host(running.episodes)
 
 
-__all__ = ["OnProgress", "evaluate_in_parts", "num_other_episodes", "other_prefix"]
+__all__ = ["OnProgress", "evaluate_both_kinds", "evaluate_in_parts", "num_other_episodes", "other_prefix"]

@@ -2,24 +2,29 @@
 
 import contextlib
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_type_hints
 
+import jax
+
 from spo import environments
 from spo.algorithms.base import Algorithm
 from spo.algorithms.registry import name_algorithm
-from spo.checks import NonNegativeFloat, check_value, shorten
+from spo.checks import NonNegativeFloat, check_value
 from spo.environments.own import call_maker, to_task
 from spo.importing import OBJECT, is_import_name, name_of
 from spo.networks.config import NetworkConfig, network_config
 from spo.networks.own import NetworkFunction, give_network
 from spo.reports.run_files import read_records, read_summary
 from spo.training import loop
-from spo.training.agents import Agent, Learners, make_agent, select_seed
+from spo.training.agents import Agent, Evaluator, Learners, make_agent, select_seed
+from spo.training.arguments import change_settings, check_arguments, refuse_unknown, split_single_settings
 from spo.training.compilation_cache import enable_compilation_cache
 from spo.training.defaults import choose_experiment, describe_choice
+from spo.training.evaluation import evaluate_both_kinds
 from spo.training.experiment import EvaluationConfig, Experiment, ScalingConfig
 from spo.training.records import Record
 from spo.training.run_folder import RunFolder, finds_run
@@ -38,11 +43,11 @@ EnvironmentLike = Task | Environment | str | Callable[..., Task | Environment]
 class Settings(TypedDict, total=False):
     """Settings of `train` that most calls leave out."""
 
-    evaluation: EvaluationConfig  # number and length of the evaluations
+    evaluation: EvaluationConfig | dict[str, Any]  # number and length of the evaluations
     num_devices: int | None  # devices that share the work; None, the default: all, as `spo train`
     task_options: dict[str, Any]  # options of an environment that is given by name
     logs_per_evaluation: int  # records of training metrics from one evaluation to the next
-    scaling: ScalingConfig  # scaling of observations and rewards; off by default if `config` is given
+    scaling: ScalingConfig | dict[str, Any]  # of observations and rewards; off by default if `config` is an object
     skip_nonfinite_updates: bool  # skip updates that are not finite, instead of stopping at the first
     start_from: str | Path | None  # file of a saved agent, whose parameters are the first ones; needs `run`
     deterministic: bool  # the same bits in every run on a GPU too, by slower operations
@@ -59,7 +64,7 @@ def train(
     num_seeds: int = 1,
     algorithm: str | Callable[..., Algorithm] | None = None,
     config: Any = None,
-    network: NetworkConfig | NetworkFunction | str | None = None,
+    network: NetworkConfig | NetworkFunction | str | dict[str, Any] | None = None,
     callback: loop.Callback | None = None,
     on_evaluation: Callable[[dict[str, float]], None] | None = None,
     progress: bool = True,
@@ -79,7 +84,7 @@ def train(
       env: an environment for training, evaluation and planning; or a task; or a function that returns one of them; or a
         name, from `spo envs` or `module:function`.
       steps: number of environment steps. The run can be slightly longer: it ends with a whole interval. None: 100,000
-        with `config`; else chosen like the other settings.
+        with `config` as an object; else chosen like the other settings.
       run: folder for settings, metrics, TensorBoard and checkpoints, as `spo train --run` writes it. None: in memory.
       resume: continue the run in the folder `run` from its last checkpoint, with the same settings as before. "auto":
         continue it if there is one, else start it; the same program can then be started again after any interruption.
@@ -89,16 +94,20 @@ def train(
       algorithm: name of the algorithm; or your own, a function `(setting, config: MyConfig) -> Algorithm`, see
         `spo.algorithms.base`; or its name, `module:function`. None: "spo", or that of the run to continue.
       config: its hyperparameters. None: all settings that are not given are chosen for the task, see
-        `spo.training.defaults`.
-      network: kind and sizes of the network; or your own, a function from `(observation_spec, action_spec)` to a Flax
-        module, see `spo.networks.own`; or its name, `module:function`. None: the paper's with `config`; else chosen.
+        `spo.training.defaults`. A dictionary changes single ones, as options of the command line do:
+        `{"learning_rate": 3e-3, "search": {"num_particles": 32}}`. An object, such as `SPOConfig(...)`, has all of
+        them: then nothing is chosen for the task.
+      network: kind and sizes of the network, or a dictionary with some of them; or your own, a function from
+        `(observation_spec, action_spec)` to a Flax module, see `spo.networks.own`; or its name, `module:function`.
+        None: the paper's if `config` is an object; else chosen.
       callback: called after each interval with its metrics and a handle, whose `stop()` ends training.
       on_evaluation: receives the means of every evaluation during training; for example `print`.
       progress: show the progress on the terminal.
       **settings: see `Settings`.
     """
     started_at = time.perf_counter()
-    _check_arguments(run, resume, progress, callback=callback, on_evaluation=on_evaluation)
+    check_arguments(run, resume, progress, callback=callback, on_evaluation=on_evaluation)
+    refuse_unknown(settings, _argument_names(), algorithm)
     further, start_from, of_loop = _split(settings)
     resume, start_from = _find_start(run, resume, start_from)
     name, task = _name_and_task(env)
@@ -107,8 +116,9 @@ def train(
             f"task_options are those of an environment that is given by name, and {name} is an object: make it with "
             "these options."
         )
-    network, own_network = (None, None) if network is None else network_config(network)
-    given: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, **further}
+    whole, single = split_single_settings({"config": config, "network": network, **further})
+    config, network, own_network = whole.pop("config", None), *_to_network(whole.pop("network", None))
+    given: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, **whole}
     if network is not None:
         given["network"] = network
     starts_from_learner = settings.get("start_from") is not None
@@ -122,10 +132,9 @@ def train(
         experiment = _resumed_experiment(run, name, steps, algorithm, given)
     else:
         experiment = _make_experiment(name, algorithm or "spo", steps, task, config, given)
-    if progress and config is None and not resume:
-        print(describe_choice(experiment))
+    experiment = change_settings(experiment, single)
     curve = _Curve(on_evaluation)
-    sinks = [curve, *_display(progress)]
+    sinks = [curve, *_display(progress, describe_choice if config is None else _describe_defaults)]
     callbacks = [] if callback is None else [callback]
     with give_network(own_network):
         if run is not None:
@@ -140,7 +149,8 @@ def train(
     summary = summarise_curve(curve.records) | {"wall_seconds": state.progress.wall_seconds}
     learners = Learners(state.best_learner, make_origin(experiment, "best", state.progress))
     learner = select_seed(state.best_learner, 0)
-    return make_agent(trainer.algorithm, learner, summary, learners, trainer.task.evaluation)
+    evaluator = _make_evaluator(experiment, trainer.task, learner, own_network)
+    return make_agent(trainer.algorithm, learner, summary, learners, trainer.task.evaluation, evaluator)
 
 
 def load(
@@ -176,29 +186,25 @@ def load(
         trainer = Trainer(dataclasses.replace(origin.experiment, num_devices=1), task)
     learners = Learners(learner, origin)
     learner = select_seed(learner, member)
-    return make_agent(trainer.algorithm, learner, _read_summary(path), learners, trainer.task.evaluation)
+    evaluator = _make_evaluator(origin.experiment, trainer.task, learner, network)
+    return make_agent(trainer.algorithm, learner, _read_summary(path), learners, trainer.task.evaluation, evaluator)
 
 
 # --- Arguments --------------------------------------------------------------------------------------------------------
 
 
-def _check_arguments(run: Any, resume: Any, progress: Any, **functions: Any) -> None:
-    """Raises ValueError for arguments of `train` that have the wrong type. Functions may be None."""
-    check_value("run", run, Path | None)
-    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume == "auto"):
-        raise ValueError(f"resume must be True, False or 'auto', got {shorten(resume)}.")
-    check_value("progress", progress, bool)
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise ValueError(f"{name} must be a function, got {shorten(function)}.")
+def _argument_names() -> list[str]:
+    """Returns the names of all arguments of `train`."""
+    return [*(name for name in inspect.signature(train).parameters if name != "settings"), *Settings.__annotations__]
+
+
+def _to_network(network: Any) -> tuple[NetworkConfig | None, NetworkFunction | None]:
+    """Returns the configuration of a network, and its function if it is the user's own and has no name to import."""
+    return (None, None) if network is None else network_config(network)
 
 
 def _split(settings: Settings) -> tuple[dict[str, Any], Path | None, dict[str, Any]]:
     """Splits settings into those of the experiment, the file to start from, and the rest, which `loop.train` takes."""
-    unknown = sorted(settings.keys() - Settings.__annotations__.keys())
-    if unknown:
-        known = ", ".join(sorted(Settings.__annotations__))
-        raise ValueError(f"spo.train has no argument {', '.join(unknown)}: besides the usual ones it takes {known}.")
     kinds = get_type_hints(Settings, include_extras=True)
     for name, value in settings.items():
         check_value(name, value, kinds[name])
@@ -291,12 +297,42 @@ def _given_task(env: EnvironmentLike, task_options: dict[str, Any]) -> Task:
     return environments.make(name, **task_options) if task is None else task
 
 
-def _display(progress: bool) -> list[Sink]:
+def _make_evaluator(experiment: Experiment, task: Task, learner: Any, own_network: NetworkFunction | None) -> Evaluator:
+    """Returns the function behind `Agent.evaluate`, for the learner of one seed."""
+    experiment = dataclasses.replace(experiment, num_seeds=1, num_devices=1)
+
+    def evaluate(
+        episodes: int, use_search: bool | None, greedy: bool | None, seed: int, config: dict[str, Any]
+    ) -> dict[str, Any]:
+        usual = experiment.evaluation
+        with give_network(own_network):
+            trainer = Trainer(change_settings(experiment, {"config": config}), task)
+            return evaluate_both_kinds(
+                trainer,
+                jax.tree.map(lambda leaf: leaf[None], learner),
+                seed,
+                episodes,
+                use_search=usual.use_search if use_search is None else use_search,
+                greedy=usual.greedy if greedy is None else greedy,
+            )
+
+    return evaluate
+
+
+def _display(progress: bool, introduce: Callable[[Experiment], str]) -> list[Sink]:
     if not progress:
         return []
     from spo.training.sinks.display import make_display
 
-    return [make_display()]
+    return [make_display(introduce)]
+
+
+def _describe_defaults(_: Experiment) -> str:
+    """Returns the sentence about a run whose hyperparameters were given as an object."""
+    return (
+        "The settings that were not given have their defaults, as config is an object: nothing is chosen for this "
+        "task. A dictionary, config={...}, changes single settings of those that are chosen."
+    )
 
 
 # --- Results ----------------------------------------------------------------------------------------------------------

@@ -42,7 +42,10 @@ from spo.training.sinks.json_lines import JsonLines
 from spo.training.sinks.tensorboard import TensorBoard
 from spo.training.tasks import prepare_task
 from spo.training.trainer import Trainer, split_episodes
-from spo.types import Array, Integer, PRNGKey, Task
+from spo.types import Array, DiscreteActions, Integer, PRNGKey, Task
+
+#: Steps of a run over those that were asked for, above which a sentence says so.
+MOST_EXCESS = 1.25
 
 
 class Handle:
@@ -260,7 +263,7 @@ def _train(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     train_state, metrics, seconds = trainer.run(state.train_state)
     progress, num_iterations = state.progress, trainer.schedule.iterations_per_interval
     iteration = progress.iteration + num_iterations
-    check_finite(metrics, f"in iterations {progress.iteration + 1} to {iteration}")
+    _check_finite(trainer, metrics, f"in iterations {progress.iteration + 1} to {iteration}")
     progress = log.stamp(progress._replace(iteration=iteration, training_seconds=progress.training_seconds + seconds))
     if progress.time_to_first_update is None:
         seconds_after_first = seconds * (1 - 1 / num_iterations)
@@ -268,6 +271,11 @@ def _train(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     env_steps = num_iterations * progress.env_steps_per_iteration * trainer.experiment.num_seeds
     log.write("train", progress, divide_by_episode_count(metrics), env_steps / seconds)
     return state._replace(train_state=train_state, progress=progress)
+
+
+def _check_finite(trainer: Trainer, metrics: dict[str, np.ndarray], when: str) -> None:
+    """Raises NonFiniteError for metrics that are infinite or NaN."""
+    check_finite(metrics, when, discrete_actions=isinstance(trainer.task.train.action_spec, DiscreteActions))
 
 
 def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
@@ -278,7 +286,7 @@ def _evaluate(trainer: Trainer, state: RunState, log: RecordLog) -> RunState:
     metrics = _play_both_kinds(
         trainer, state.train_state.learner, key=key, num_episodes=config.episodes, use_search=config.use_search
     )
-    check_finite(metrics, f"in the evaluation after iteration {iteration}")
+    _check_finite(trainer, metrics, f"in the evaluation after iteration {iteration}")
     progress = log.stamp(state.progress)
     log.write("evaluation", progress, metrics)
     return keep_best(state._replace(progress=progress), metrics["episode/return"])
@@ -310,7 +318,7 @@ def _evaluate_final(trainer: Trainer, state: RunState, log: RecordLog) -> RunSta
     last = metrics if best_is_last else play(state.train_state.learner, use_search=searches)
     for prefix, found in (("policy_only/", policy_only), ("last/", last)):
         metrics |= {prefix + name[len("episode/") :]: found[name] for name in found if name.startswith("episode/")}
-    check_finite(metrics, "in the final evaluation")
+    _check_finite(trainer, metrics, "in the final evaluation")
     progress = log.stamp(state.progress)
     log.write("final", progress, metrics)
     return state._replace(progress=progress)
@@ -397,11 +405,22 @@ def _start(trainer: Trainer, folder: RunFolder | None, sink: Sink, resumed_from:
     sink.start(info)
     if resumed_from is None and folder is not None and folder.starts_from_learner:
         sink.message(_describe_start(folder))
+    if resumed_from is None and info.total_env_steps > MOST_EXCESS * trainer.experiment.steps:
+        sink.message(_describe_excess(info))
     sink.message(trainer.describe_network())
     for sentence in describe_search(trainer.experiment, trainer.task, trainer.num_devices):
         sink.message(sentence)
     if jax.default_backend() == "gpu" and not trainer.deterministic:
         sink.message("On a GPU the bits of two runs may differ: `--deterministic` makes them the same, and slower.")
+
+
+def _describe_excess(info: RunInfo) -> str:
+    """Returns a sentence about a run that is much longer than the steps that were asked for."""
+    steps = info.experiment.steps
+    return (
+        f"The run has {info.total_env_steps / steps:.1f} times the {steps:,.0f} steps that were asked for, as it ends "
+        f"with a whole interval, of {info.env_steps_per_interval:,} steps: lower num_envs or rollout_length."
+    )
 
 
 def _describe_start(folder: RunFolder) -> str:

@@ -1,6 +1,7 @@
 """Errors of a device or host that has too little memory, as one sentence."""
 
 import contextlib
+import errno
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ def explaining(state: Callable[[], Any], advice: str = LOWER) -> Iterator[None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns True for an error about memory of any device."""
+    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+        return False  # a full disk is a "resource exhausted" too
     return isinstance(error, MemoryError) or any(word in str(error).lower() for word in _WORDS)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from spo.acting import Episodes
 from spo.algorithms.base import Algorithm
 from spo.host import abstract_key
+from spo.reports.formatting import format_list
 from spo.training.run_state import Progress
 from spo.types import RESERVED_METRICS, Task
 
@@ -36,6 +37,11 @@ Record = dict[str, Any]
 
 class NonFiniteError(FloatingPointError, RuntimeError):
     """A metric is infinite or NaN: training can't continue from here."""
+
+    def __init__(self, text: str, from_environment: bool = False):
+        super().__init__(text)
+        #: True if the number came from the environment, and not from an update
+        self.from_environment = from_environment
 
 
 def make_records(
@@ -82,12 +88,36 @@ def check_metric_names(task: Task) -> None:
             )
 
 
-def check_finite(metrics: dict[str, np.ndarray], when: str) -> None:
-    """Raises NonFiniteError for the first metric that is infinite or NaN for any seed."""
-    for name, values in sorted(metrics.items()):
-        if not np.all(np.isfinite(values)):
-            seed = int(np.argmin(np.isfinite(values)))
-            raise NonFiniteError(f"{name} became {values[seed]} {when} (seed {seed}).")
+#: Prefixes of the metrics of episodes: sums of rewards, lengths, and the environment's own metrics.
+_OF_EPISODES = ("episode/", "greedy/", "drawn/")
+#: Most metrics that an error names.
+_NAMED = 4
+
+
+def check_finite(metrics: dict[str, np.ndarray], when: str, *, discrete_actions: bool = False) -> None:
+    """Raises NonFiniteError that names the metrics which are infinite or NaN for any seed, those of episodes first.
+
+    A number of an episode comes from the environment. With continuous actions it can also follow from actions that are
+    NaN, if the losses are NaN as well.
+    """
+    bad = [name for name in sorted(metrics) if not np.all(np.isfinite(metrics[name]))]
+    if not bad:
+        return
+    bad.sort(key=lambda name: not name.startswith(_OF_EPISODES))
+    of_episodes = [name for name in bad if name.startswith(_OF_EPISODES)]
+    values = metrics[bad[0]]
+    seed = int(np.argmin(np.isfinite(values)))
+    others = [*bad[1:_NAMED], *([f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else [])]
+    also = f", and so did {format_list(others)}" if others else ""
+    text = f"{bad[0]} became {values[seed]} {when} (seed {seed}){also}."
+    from_environment = bool(of_episodes) and (discrete_actions or len(of_episodes) == len(bad))
+    if from_environment:
+        text += (
+            " The environment returned a reward or a metric that is not finite: "
+            "`spo.check_environment(env, num_steps=500)` looks for it with random actions, and `jax.debug.print` in "
+            "its step shows the values."
+        )
+    raise NonFiniteError(text, from_environment)
 
 
 def mean_metrics(records: Sequence[Record]) -> dict[str, float]:

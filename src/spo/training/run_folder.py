@@ -240,11 +240,18 @@ class RunFolder:
 
     def check_same(self, experiment: Experiment) -> None:
         """Raises ValueError if the run was started with other settings, except those in `CHANGEABLE`."""
-        changes = [words for name, words in self._changes(experiment).items() if name not in CHANGEABLE]
+        changes = {name: words for name, words in self._changes(experiment).items() if name not in CHANGEABLE}
+        if changes.keys() == {"steps"} and experiment.steps > self.experiment.steps:
+            path = shlex.quote(str(self.path))
+            raise ValueError(
+                f"{self.path} has a fixed length: {changes['steps']}. To train its agent for longer, start a new run "
+                f"from its last parameters: `spo export {path} FILE.npz --which last`, then `spo train --from FILE.npz "
+                f"--steps {experiment.steps - self.experiment.steps:g}`."
+            )
         if changes:
             raise ValueError(
-                f"{self.path} was started with another experiment: {', '.join(changes)}. Resume it with its own "
-                "settings, or start a new run."
+                f"{self.path} was started with another experiment: {', '.join(changes.values())}. Resume it with its "
+                "own settings, or start a new run."
             )
 
     def _changes(self, experiment: Experiment) -> dict[str, str]:

@@ -13,6 +13,7 @@ from rich.progress import Progress as ProgressBar
 
 from spo.checks import printable
 from spo.reports.formatting import format_duration, format_metric
+from spo.training.experiment import Experiment
 from spo.training.records import Record
 from spo.training.sinks.base import RunInfo, Sink
 
@@ -26,11 +27,16 @@ SHOWN = {
 }
 SECONDS_BETWEEN_LINES = 10.0
 
+#: Experiment -> the first text of its run.
+Introduction = Callable[[Experiment], str]
 
-def make_display() -> Sink:
-    """Returns the display for the standard output."""
+
+def make_display(introduce: Introduction | None = None) -> Sink:
+    """Returns the display for the standard output. A new run begins with the text that `introduce` returns."""
     console = Console()
-    return LiveDisplay(console) if console.is_terminal else LineDisplay()
+    display = LiveDisplay(console) if console.is_terminal else LineDisplay()
+    display.introduce = introduce
+    return display
 
 
 class _Display(Sink):
@@ -43,12 +49,15 @@ class _Display(Sink):
         self.kind = ""  # of the latest records
         self.lines: dict[str, str] = {}  # kind of record -> means over seeds, as text
         self.pace = ""  # speed and remaining time, as text
+        self.introduce: Introduction | None = None
         # Time and steps at the end of the first interval. The remaining time is counted from there: the start compiles.
         self._first: tuple[float, int] | None = None
 
     def start(self, info: RunInfo) -> None:
         self.total_env_steps = info.total_env_steps
         self.env_steps = 0 if info.resumed_from is None else info.resumed_from.env_steps
+        if self.introduce is not None and info.resumed_from is None:
+            self.message(self.introduce(info.experiment))
         self.show_title(_title(info))
 
     def log(self, records: Sequence[Record]) -> None:
