@@ -344,6 +344,7 @@ LEFT_OPEN: dict[str, dict[str, Any]] = {
         "decay_learning_rates": False,
         "correct_root_exploration": False,
         "fixed_temperature": False,
+        "min_temperature": 0.0,
         "trust_region": True,
         "search.resample_last": True,
         "search.num_outcomes": 1,
