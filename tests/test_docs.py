@@ -274,6 +274,24 @@ def test_the_page_of_spo_shows_the_stored_searches_at_low_temperatures():
         assert cells == [cell.split(" (")[0] for cell in line.strip("| ").split(" | ")[1::2]]
 
 
+def test_the_page_of_spo_shows_the_stored_long_training():
+    rows = json.loads((ROOT / "results" / "trials" / "long_training.json").read_text("utf-8"))["rows"]
+    page = (ROOT / "docs" / "algorithms" / "spo.md").read_text("utf-8")
+    for name, row in rows.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
+        shares = (min(row["minimum_per_seed"]), *row["mean"].values())
+        lowest, mean, low, high = (f"{share:.1%}".replace("%", " %") for share in shares)
+        losses = row["last_value_loss_per_seed"]
+        assert line.strip("| ").split(" | ")[1:] == [
+            f"{row['evaluations_below_97']} of {row['evaluations']}",
+            lowest,
+            f"{mean} ({low} to {high})",
+            f"{sum(losses) / len(losses):.2g}",
+        ]
+    pictures = [ROOT / folder / "long_training.png" for folder in ("docs/images", "results/trials")]
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
 # --- API -------------------------------------------------------------------------------------------------------------
 def test_every_field_in_the_api_has_a_meaning():
     """Each field of a class on an API page has a docstring or a comment, or its class describes it by name."""

@@ -33,8 +33,8 @@ def test_the_commit_is_of_the_source_and_not_of_a_project_that_it_is_installed_i
 
 
 def test_the_command_leaves_out_the_place_of_its_results(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.argv", ["experiments/x.py", "--out", "/a/b", "--tasks", "c", "--out=/d"])
-    assert provenance.command_line() == "python experiments/x.py --tasks c"
+    monkeypatch.setattr("sys.argv", ["experiments/x.py", "--out", "/a/b", "--tasks", "c d", "--out=/d"])
+    assert provenance.command_line() == "python experiments/x.py --tasks 'c d'"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system can't bind a process to cores")

@@ -1,7 +1,7 @@
 """The source code, the command and the processor that a run or a measurement comes from."""
 
 import os
-import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +33,13 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def command_line() -> str:
     """Returns the command of this program without `--out FILE`: the place of its results is not part of them."""
-    return re.sub(r" --out[ =]\S+", "", " ".join(["python", *sys.argv]))
+    before = ["", *sys.argv]  # the word before each one
+    words = [
+        word
+        for previous, word in zip(before, sys.argv, strict=False)
+        if "--out" not in (previous, word) and not word.startswith("--out=")
+    ]
+    return shlex.join(["python", *words])
 
 
 def num_cores() -> int:
