@@ -88,6 +88,9 @@ class ContinuousActions(_ContinuousActions):
     def __new__(cls, size: Any, low: Any = -1.0, high: Any = 1.0) -> Self:
         return super().__new__(cls, size, _number_or_tuple(low), _number_or_tuple(high))
 
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**(self._asdict() | changes))
+
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
         """Lower and upper bound of each dimension."""

@@ -35,6 +35,7 @@ from spo.algorithms.registry import ALGORITHMS, default_config, search_kind
         ("ppo", {"value_clip": float("nan")}, "value_clip must be a finite number, got nan"),
         ("smc_ent", {"huber_delta": float("inf")}, "huber_delta must be a finite number, got inf"),
         ("spo", {"min_temperature": -0.1}, "min_temperature must be 0 or more"),
+        ("spo", {"min_temperature": 1e-9}, "min_temperature must be 0 or above 1e-08, got 1e-09"),
         ("spo", {"min_temperature": 1.0}, r"initial_temperature \(0.5\) must not be below min_temperature \(1\)"),
     ],
 )

@@ -94,6 +94,11 @@ def test_random_actions_keep_the_bounds_of_each_dimension():
     np.testing.assert_allclose(np.max(draws, axis=0), [2.0, 0.5, 6.0], atol=0.02)
 
 
+def test_a_picture_may_be_any_image_that_can_be_drawn():
+    image = pytest.importorskip("PIL.Image")
+    check_environment(corridor()._replace(render=lambda state: image.new("RGB", (4, 3))))
+
+
 def test_a_library_that_cannot_draw_here_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "window_library.py").write_text("def draw(state): return None.glGetError\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -141,7 +141,8 @@ def test_numbers_of_numpy_in_a_spec_are_written():
 
 
 def test_an_action_by_hand_keeps_the_bounds_of_each_dimension():
-    spec = ContinuousActions(2, -1.0, (1.0, 0.5))
+    spec = ContinuousActions(2, -1.0, 1.0)._replace(high=[1.0, 0.5])
+    assert spec == ContinuousActions(2, -1.0, (1.0, 0.5))
     np.testing.assert_array_equal(_check_vector([1.0, 0.5], spec), np.float32([1.0, 0.5]))
     with pytest.raises(ValueError, match=r"action must be 2 numbers between -1 and \(1, 0.5\), got \[0.5, 1.0\]"):
         _check_vector([0.5, 1.0], spec)

@@ -46,6 +46,15 @@ def test_without_a_common_task_the_largest_comparable_set_is_compared(tmp_path: 
     assert (comparison.groups, comparison.tasks) == (("a", "b", "mpo", "ppo", "sac", "spo"), ("ant",))
 
 
+def test_runs_that_are_left_out_do_not_choose_the_kind_of_actions(tmp_path: Path):
+    for algorithm in ("spo", "ppo"):
+        write_run(
+            tmp_path / algorithm, [0.0, 0.5], final=0.5, task="cube", algorithm=algorithm, evaluation={"greedy": True}
+        )
+    write_run(tmp_path / "own", [0.0, 0.5], final=0.5, task="chain", algorithm="own")
+    assert compare(load_runs([tmp_path])).actions == "greedy"
+
+
 def test_groups_without_a_common_task_raise(tmp_path: Path):
     write_run(tmp_path / "one", [0.0, 0.5], final=0.5)
     write_run(tmp_path / "two", [0.0, 0.4], final=0.4, algorithm="ppo", task="boxoban")

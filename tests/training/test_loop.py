@@ -421,6 +421,14 @@ def test_an_error_in_a_callback_loses_no_training(tmp_path: Path):
     assert last_state(tmp_path / "run").progress.iteration == 4
 
 
+def test_an_error_about_a_file_names_it(tmp_path: Path):
+    def callback(metrics: dict[str, float], handle: loop.Handle) -> None:
+        Path("no/such/levels.npz").read_bytes()
+
+    with pytest.raises(OSError, match=r"No such file or directory: no/such/levels\.npz\. When that is fixed"):
+        train(tiny_experiment(), tmp_path / "run", callbacks=[callback], checkpoint_seconds=1e9)
+
+
 # --- Names of metrics -------------------------------------------------------------------------------------------------
 
 

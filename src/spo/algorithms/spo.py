@@ -47,6 +47,7 @@ from spo.algorithms.trust_region import (
 )
 from spo.algorithms.updates import actor_critic_optimiser, adam, gradient_step, run_updates, total_updates
 from spo.checks import NonNegativeFloat, PositiveOrInfinite, UnitInterval
+from spo.losses.duals import MINIMUM
 from spo.networks import ActorCritic, ActorCriticParams, evaluate_both_ends, make_network, round_as_read
 from spo.types import Action, Array, Float, Metrics, PRNGKey, State, TimeStep
 
@@ -81,6 +82,8 @@ class SPOConfig(PlanningConfig, TrustRegionConfig, ReplayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if 0 < self.min_temperature <= MINIMUM:
+            raise ValueError(f"min_temperature must be 0 or above {MINIMUM:g}, got {self.min_temperature:g}.")
         if self.initial_temperature < self.min_temperature:
             raise ValueError(
                 f"initial_temperature ({self.initial_temperature:g}) must not be below min_temperature "

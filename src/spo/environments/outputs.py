@@ -21,8 +21,8 @@ def unpack_output(name: str, function: Callable[..., Any], output: Any) -> tuple
       function: the function that returned the output; its line is named.
       output: the result of the function.
     """
-    if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], TimeStep):
-        return output
+    if isinstance(output, tuple | list) and len(output) == 2 and isinstance(output[1], TimeStep):
+        return output[0], output[1]
     raise InvalidOutput(
         f"{name} must return (state, timestep) with a spo.types.TimeStep, got {describe_output(output)}: end it "
         f"with `return state, TimeStep(...)`{_place_of_function(function)}."

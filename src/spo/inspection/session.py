@@ -233,7 +233,11 @@ def _check_vector(action: Any, spec: ContinuousActions) -> Any:
     if (
         not numbers
         or len(action) != spec.size
-        or not all(low <= entry <= high for entry, (low, high) in zip(action, spec.bounds, strict=True))
+        # In float32, as the search returns them: a bound may be rounded away from zero.
+        or not all(
+            np.float32(low) <= np.float32(entry) <= np.float32(high)
+            for entry, (low, high) in zip(action, spec.bounds, strict=True)
+        )
     ):
         low, high = (_in_words(bound) for bound in (spec.low, spec.high))
         raise ValueError(f"action must be {spec.size} numbers between {low} and {high}, got {shorten(action)}.")

@@ -108,10 +108,10 @@ def compare(runs: Sequence[Run], by: str = AUTO, metric: Metric = "auto", action
     """
     if not runs:
         raise ValueError("There is nothing to compare: name at least one run.")
+    runs, left_out = _comparable(runs, by)
     kinds = {configured_actions(run) for run in runs}
     common = kinds.pop() if len(kinds) == 1 else "drawn"
     kind = common if actions == "auto" else actions
-    runs, left_out = _comparable(runs, by)
     runs = [run if configured_actions(run) == kind else with_actions(run, kind) for run in runs]
     task_names, groups = _sort(runs, by)
     metrics = {
@@ -136,8 +136,9 @@ def _sort(runs: Sequence[Run], by: str) -> tuple[list[str], Groups]:
 def _comparable(runs: Sequence[Run], by: str) -> tuple[list[Run], list[str]]:
     """Returns runs of groups that have a task in common, and a note about those that are left out, if any.
 
-    If all groups have a task in common, these are all runs. Otherwise it is the largest set in which every group was
-    run on every task. The choice depends on numbers of runs only, not on scores. Raises ValueError if there is none.
+    If all groups have a task in common, these are all runs. Otherwise it is a set in which every group was run on every
+    task: all groups of one task, or all tasks that two groups share, whichever has the most runs. The choice depends on
+    numbers of runs only, not on scores. Raises ValueError if there is none.
     """
     task_names, groups = _sort(runs, by)
     pairs = list(zip(groups.of_runs, task_names, strict=True))

@@ -95,6 +95,7 @@ def saving_on_failure(
             with contextlib.suppress(OSError):
                 checkpointer.save_latest()
         if isinstance(error, OSError):
-            reason = f"{error.strerror}." if error.strerror else str(error)
+            place = f": {error.filename}" if error.filename else ""
+            reason = f"{error.strerror}{place}." if error.strerror else str(error)
             raise OSError(f"{reason} When that is fixed, {resume}") from error
         raise

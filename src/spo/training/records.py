@@ -89,7 +89,7 @@ def check_metric_names(task: Task) -> None:
 
 
 #: Prefixes of the metrics of episodes: sums of rewards, lengths, and the environment's own metrics.
-_OF_EPISODES = ("episode/", "greedy/", "drawn/")
+_OF_EPISODES = ("episode/", "greedy/", "drawn/", "policy_only/", "last/")
 #: Most metrics that an error names.
 _NAMED = 4
 

@@ -11,7 +11,7 @@ import numpy as np
 from spo.environments.checking.traces import Types, random_action
 from spo.environments.checking.tracing import InvalidEnvironment, close_arrays, quote_errors
 from spo.environments.checking.words import named_leaves
-from spo.environments.outputs import describe, is_array
+from spo.environments.outputs import describe
 from spo.quoting import is_raised_by_caller, quote
 from spo.types import Array, Bool, Environment, Integer, PRNGKey, PyTree, State, TimeStep
 
@@ -140,11 +140,14 @@ def _check_picture(environment: Environment, state: State) -> None:
         if isinstance(error, _MISTAKES) and is_raised_by_caller(error):
             raise InvalidEnvironment(f"render raised {quote(error)}. Mend this line, or leave render out.") from None
         return
-    image = np.asarray(picture) if is_array(picture) else picture
-    if not is_array(image) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+    try:
+        image = np.asarray(picture)  # an image of Pillow is one too
+    except ValueError:  # rows of different lengths
+        image = np.empty(())
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise InvalidEnvironment(
-            f"render must return an RGB image, uint8[height, width, 3], got {describe(image)}: correct it or leave it "
-            "out."
+            f"render must return an RGB image, uint8[height, width, 3], got {describe(picture)}: correct it or "
+            "leave it out."
         )
 
 
