@@ -15,7 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -116,6 +116,9 @@ def interruptible(
         return function(*arguments, **options)
     outcome, thread = _start(function, *arguments, **options)
     try:
+        # A signal that another thread has received does not wake this one: it looks for itself from time to time.
+        while not wait([outcome], timeout=1.0).done:
+            pass
         return outcome.result()
     except (KeyboardInterrupt, Terminated) as error:
         number = error.number if isinstance(error, Terminated) else signal.SIGINT
