@@ -6,16 +6,13 @@ Orbax is imported when the first checkpoint is written or read: training in memo
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
 import shutil
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TextIO, cast
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -24,7 +21,7 @@ from spo.algorithms.base import TrainState
 from spo.reports.run_files import LATEST, METRICS_CHECKSUM
 from spo.training import checksums, named_arrays, processes
 from spo.training.memory import is_out_of_memory
-from spo.training.run_log import silence_failed_saves, without_orbax_logs
+from spo.training.run_log import without_orbax_logs
 from spo.training.run_state import Progress, RunState
 
 #: Number of checkpoints to keep. The last but one serves if the last one is damaged.
@@ -34,11 +31,6 @@ _ITEMS = ("learner", "worker", "best_learner", "progress")
 #: Errors of the operating system by which a checkpoint is damaged: a part is missing or of another kind. Other errors
 #: (of the disk or the network, too many open files) are none about its content.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
-#: Longest time in seconds to wait for the threads of a save that has failed.
-_LONGEST_WAIT = 30.0
-#: Time without an error after which a failed save has ended.
-_QUIET_SECONDS = 0.5
-_one_save = threading.Lock()
 #: Endings of the names of checkpoints that are being written or removed.
 _UNSEALED, _REMOVED = ".unsealed", ".removed"
 #: Entry of the progress in a file: without it, an earlier version wrote the checkpoint, which has no checksums.
@@ -71,8 +63,7 @@ def save(folder: Path, state: RunState) -> Saved:
     unsealed = target.with_name(f"{target.name}{_UNSEALED}")
     remove_leftovers(folder)
     try:
-        with _logging_errors():
-            _save_items(unsealed, state)
+        _save_items(unsealed, state)
         _seal(unsealed, target, state.progress)
     except Exception as error:  # a full disk is an OSError, a ValueError or a RuntimeError, by who notices it first
         remove_leftovers(folder)
@@ -112,68 +103,6 @@ def _save_items(target: Path, state: RunState) -> None:
                 progress=ocp.args.JsonSave({**state.progress._asdict(), _HAS_CHECKSUMS: True}),
             ),
         )
-
-
-class _StderrWithoutOrbax:
-    """The standard error, except for what threads of Orbax write: that is held.
-
-    The writers below Orbax have threads that Python did not start.
-    """
-
-    def __init__(self, stderr: TextIO):
-        self.stderr = stderr
-        self.held: list[str] = []
-
-    def write(self, text: str) -> int:
-        thread = threading.current_thread()
-        if not _is_of_orbax(thread) and not isinstance(thread, threading._DummyThread):
-            return self.stderr.write(text)
-        self.held.append(text)
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stderr, name)
-
-
-@contextlib.contextmanager
-def _logging_errors() -> Iterator[None]:
-    """Sends to the log of the run what threads of Orbax print during a save.
-
-    If the save fails, it waits for them. They may print more until the program ends, so the stream stays in place.
-    """
-    with _one_save:  # two runs may save in two threads
-        stream = sys.stderr if isinstance(sys.stderr, _StderrWithoutOrbax) else _StderrWithoutOrbax(sys.stderr)
-        sys.stderr, failed = cast("TextIO", stream), False
-        try:
-            yield
-        except Exception:
-            failed = True
-            silence_failed_saves()
-            _wait_for_orbax(stream.held)
-            raise
-        finally:
-            if not failed and sys.stderr is stream:
-                sys.stderr = stream.stderr
-            if stream.held:
-                logging.getLogger("spo.libraries").warning("".join(stream.held))
-                stream.held.clear()
-
-
-def _wait_for_orbax(printed: list[str]) -> None:
-    """Waits until Orbax has no threads, and until the writers below it, which have no Python threads, are quiet."""
-    latest, length = time.monotonic() + _LONGEST_WAIT, -1
-    while time.monotonic() < latest:
-        if threads := [thread for thread in threading.enumerate() if _is_of_orbax(thread)]:  # one can start another
-            threads[0].join(max(0.0, latest - time.monotonic()))
-        elif len(printed) == length:
-            return
-        else:
-            length = len(printed)
-            time.sleep(_QUIET_SECONDS)
-
-
-def _is_of_orbax(thread: threading.Thread) -> bool:
-    return type(thread).__module__.startswith("orbax.")
 
 
 def _seal(unsealed: Path, target: Path, progress: Progress) -> None:

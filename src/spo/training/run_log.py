@@ -97,17 +97,6 @@ def collecting() -> Iterator[RunLog]:
         libraries.removeHandler(log)
 
 
-def silence_failed_saves() -> None:
-    """Drops what Orbax logs after a save of a checkpoint has failed, unless a run's log receives it."""
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).addFilter(_is_for_terminal)  # the same function is added once
-
-
-def _is_for_terminal(record: logging.LogRecord) -> bool:
-    """Returns False for a record of Orbax that no run's log receives."""
-    return _active is not None or "orbax" not in f"{record.pathname} {record.msg}"
-
-
 @contextlib.contextmanager
 def without_orbax_logs() -> Iterator[None]:
     """Silences Orbax, which logs each error with the stacks of its threads, unless a run's log receives them."""
