@@ -22,8 +22,6 @@ def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib
     The folder of a run is named after its settings, so claims share the runs that they have in common. At the core
     scale nothing is trained: `campaign.py` trains these runs, and they are stored.
     """
-    from spo.training import loop
-
     if setup.scale == "core":
         return stored_runs(experiments)
     changes = {"steps": setup.steps, "num_seeds": setup.num_seeds}
@@ -34,9 +32,17 @@ def train_all(setup: Setup, experiments: Mapping[str, Any]) -> dict[str, pathlib
     print(expected_cost(setup, list(missing.values())), flush=True)
     for name, experiment in missing.items():
         start = time.perf_counter()
-        loop.train(experiment, folders[name], resume=(folders[name] / "config.json").exists())
+        train_or_resume(experiment, folders[name])
         print(f"  {name}: {time.perf_counter() - start:.0f} s", flush=True)
     return folders
+
+
+def train_or_resume(experiment: Any, folder: pathlib.Path) -> None:
+    """Trains a run, or resumes it. A finished one is left as it is."""
+    from spo.training import loop
+
+    if read_summary(folder) is None:
+        loop.train(experiment, folder, resume=(folder / "config.json").exists())
 
 
 def stored_runs(experiments: Mapping[str, Any]) -> dict[str, pathlib.Path]:

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 
 import tyro
 from _claims import ROOT
-from _runs import origin_of, run_name, with_settings
+from _runs import origin_of, run_name, train_or_resume, with_settings
 from matplotlib.figure import Figure
 
 from spo import presets
 from spo.provenance import command_line, git_commit
 from spo.reports import figures
-from spo.reports.run_files import read_summary
 from spo.reports.runs import Run, load_run
 from spo.reports.stats import clip_to_share, mean_interval
 from spo.training.experiment import EvaluationConfig
@@ -91,8 +90,6 @@ def main(options: Options) -> None:
 
 def train(options: Options, settings: dict[str, Any]) -> pathlib.Path:
     """Trains the small cube with these settings, or resumes or reads its run. Returns the folder."""
-    from spo.training import loop
-
     experiment = dataclasses.replace(
         with_settings(presets.get("default"), **settings),
         steps=options.steps,
@@ -101,8 +98,7 @@ def train(options: Options, settings: dict[str, Any]) -> pathlib.Path:
         evaluation=EvaluationConfig(options.num_evaluations, options.episodes, options.episodes),
     )
     folder = options.folder / run_name(experiment)
-    if read_summary(folder) is None:
-        loop.train(experiment, folder, resume=(folder / "config.json").exists())
+    train_or_resume(experiment, folder)
     return folder
 
 

@@ -16,7 +16,7 @@ import statistics
 from typing import Any, NamedTuple
 
 from _claims import ROOT
-from _runs import origin_of, with_settings
+from _runs import origin_of, train_or_resume, with_settings
 from _tasks import ALIKE, alike
 
 from spo import presets
@@ -73,14 +73,6 @@ def trial(algorithm: str, settings: dict[str, Any]) -> Any:
     )
 
 
-def train(experiment: Any, folder: pathlib.Path) -> None:
-    """Trains one run, or resumes it. A finished one is left as it is."""
-    from spo.training import loop
-
-    if read_summary(folder) is None:
-        loop.train(experiment, folder, resume=(folder / "config.json").exists())
-
-
 def scores(run: Run) -> list[float]:
     """Returns the mean share solved over the evaluations after the first, for each seed."""
     return [
@@ -127,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.run:
         for option, experiment in runs_of(QUESTIONS[name]).items():
-            train(experiment, options.folder / name / option)
+            train_or_resume(experiment, options.folder / name / option)
         options.out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(answer(name, QUESTIONS[name], options.folder), indent=1)
         (options.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
